@@ -36,6 +36,10 @@ RANKS_MOST: Final = 16
 RANK_FILES: Final = tuple(f"record-{index}" for index in range(RANKS_MOST))
 TRACE_SUFFIX: Final = ".json.gz"
 REFUSED_SUFFIX: Final = ".refused"
+UNFINISHED_SUFFIX: Final = ".tmp"
+"""After the name of an answer that is being written."""
+RAW_PREFIX: Final = ".ullage-trace-"
+"""Begins the name of a trace before it is compressed, in a container without /tmp."""
 METADATA: Final = "ullage"
 """Key of a trace's own metadata: id, rank, world, step, steps, monotonicNs."""
 

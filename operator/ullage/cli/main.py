@@ -41,7 +41,6 @@ from ullage.cli.simulate_options import OutputOptions as Told
 from ullage.cli.target import ClusterTarget
 
 if TYPE_CHECKING:
-
     from rich.console import RenderableType
 
     from ullage.cli.explanation import Explanation
