@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.api.words import TracedKind
-from ullage.cli import owners, ranks, trace_requests
+from ullage.cli import owners, trace_requests
 from ullage.cli.look import as_allowed, inside, workloads
+from ullage.cli.ranks import RankOfPod, ranks_of
 from ullage.cli.seen import with_pods
 from ullage.cli.tables import is_placed
 from ullage.cluster.records.snapshot import Snapshot
@@ -43,7 +44,7 @@ class Explanation:
 
     seen: Snapshot
     records: Sequence[WorkloadRecord]
-    ranks: Mapping[str, Sequence[ranks.RankOfPod]] = field(default_factory=dict)
+    ranks: Mapping[str, Sequence[RankOfPod]] = field(default_factory=dict)
     last_trace: ProfileRequestRecord | None = None
     predecessors: Sequence[str] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -103,11 +104,11 @@ async def of_owner(
 
 async def _ranks(
     cluster: ClusterPort, seen: Snapshot, records: Sequence[WorkloadRecord]
-) -> dict[str, Sequence[ranks.RankOfPod]]:
-    timed: dict[str, Sequence[ranks.RankOfPod]] = {}
+) -> dict[str, Sequence[RankOfPod]]:
+    timed: dict[str, Sequence[RankOfPod]] = {}
     for uid in (record.ref.uid for record in records[:MOST_SHOWN]):
         pods = [pod for pod in seen.pods.values() if pod.owner.uid == uid]
-        if of_workload := await ranks.ranks_of(cluster, pods):
+        if of_workload := await ranks_of(cluster, pods):
             timed[uid] = of_workload
     return timed
 
