@@ -52,6 +52,7 @@ EVENTS: Final = 10_000_000
 NAMES: Final = 200_000
 FILES: Final = 100_000
 MIB: Final = 1 << 20
+SMALL_EVENT: Final = b',{"ph":"i","ts":1}'
 LOOKS_MOST: Final = 200
 OTHERS_CPU_S: Final = 2.0
 BARS: Final[report.Bars] = {
@@ -94,8 +95,8 @@ def _put(path: Path, data: bytes) -> None:
 
 
 def bomb(path: Path) -> None:
-    """Blanks that take a thousandth of their size."""
-    member = gzip.compress(b" " * MIB)
+    """Small events, 600 MiB of them, compressed as far as they go."""
+    member = gzip.compress(SMALL_EVENT * (MIB // len(SMALL_EVENT)), 9)
     with path.open("wb") as file:
         file.write(gzip.compress(b'{"traceEvents": [{}'))
         for _ in range(600):
@@ -107,7 +108,7 @@ def crowd(path: Path) -> None:
     with path.open("wb") as file:
         file.write(b'{"traceEvents": [{}')
         for _ in range(EVENTS // 10_000):
-            file.write(b',{"ph":"i","ts":1}' * 10_000)
+            file.write(SMALL_EVENT * 10_000)
         file.write(b"]}")
 
 

@@ -137,6 +137,7 @@ class Agent:
         self._observed_at = time.monotonic()
         self._stale: tuple[SliceKey, ...] = ()
         self._object_uid = ""
+        self._orders_swept = False
 
     def _build_plugin(self) -> None:
         """Device plugin and registration with kubelet."""
@@ -314,6 +315,9 @@ class Agent:
             self.lanes.server.order_by(spec.lane_policy)
             self.volumes.fairness = spec.io_fairness
         self.tracer.want(spec.traces if spec is not None else ())
+        if spec is not None and not self._orders_swept:
+            self._orders_swept = True
+            self.tracer.take_back_others(self.surroundings.steps.folders())
         self.notices.restore(self.node.take_interruption())
         self._life_changed.set()
         self.containers.stir()

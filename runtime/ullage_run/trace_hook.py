@@ -33,10 +33,12 @@ from ullage.api.captures import (
     METADATA,
     ORDER_BYTES_MOST,
     ORDER_FILE,
+    RAW_PREFIX,
     REFUSAL_BYTES_MOST,
     REFUSED_SUFFIX,
     TRACE_BYTES_MOST,
     TRACE_SUFFIX,
+    UNFINISHED_SUFFIX,
     CaptureRefusal,
 )
 from ullage_run.rank_record import RankWriter
@@ -271,7 +273,7 @@ class TraceHook:
     def _write(self, order: ReadOrder, raw: str) -> None:
         """Compress a trace into its place; a thread of its own."""
         place = self._place(order, TRACE_SUFFIX)
-        beside = f"{place}.tmp"
+        beside = place + UNFINISHED_SUFFIX
         try:
             self._compress(raw, beside)
             os.rename(beside, place)
@@ -322,9 +324,9 @@ class TraceHook:
             body = json.dumps({"reason": reason.value, "text": plain}).encode()
         place = self._place(order, REFUSED_SUFFIX)
         try:
-            with open(f"{place}.tmp", "wb") as file:
+            with open(place + UNFINISHED_SUFFIX, "wb") as file:
                 file.write(body)
-            os.rename(f"{place}.tmp", place)
+            os.rename(place + UNFINISHED_SUFFIX, place)
         except OSError as error:
             _complain(f"no trace ({reason.value}), and no room to say so: {error}")
 
@@ -346,7 +348,7 @@ def _raw_path(folder: str) -> str:
     try:
         handle, path = tempfile.mkstemp(prefix="ullage-trace-", suffix=".json")
     except OSError:  # a read-only container without /tmp
-        handle, path = tempfile.mkstemp(prefix=".ullage-trace-", suffix=".json", dir=folder)
+        handle, path = tempfile.mkstemp(prefix=RAW_PREFIX, suffix=".json", dir=folder)
     os.close(handle)
     return path
 

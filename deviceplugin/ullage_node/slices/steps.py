@@ -91,6 +91,10 @@ class StepRecords:
         """Path of the directory of a container's record."""
         return self.path / container.directory
 
+    def folders(self) -> tuple[Path, ...]:
+        """Paths of the directories of all containers' records."""
+        return tuple(self.path / name for name in sorted(self._names()))
+
     def reset(self, container: ContainerKey, slot: str) -> Path:
         """Give a container an empty record that any user may write.
 

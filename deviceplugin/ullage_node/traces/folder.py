@@ -16,7 +16,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from ullage.api.captures import RANKS_MOST, REFUSED_SUFFIX, TRACE_FOLDER, TRACE_SUFFIX
+from ullage.api.captures import (
+    RANKS_MOST,
+    RAW_PREFIX,
+    REFUSED_SUFFIX,
+    TRACE_FOLDER,
+    TRACE_SUFFIX,
+    UNFINISHED_SUFFIX,
+)
 
 ENTRIES_MOST: Final = 512
 """Entries of the directory that are looked at."""
@@ -47,6 +54,15 @@ def answers_of(folder: int, id: str) -> Iterator[tuple[str, int, bool]]:
         match = _ANSWER.fullmatch(name, len(id)) if name.startswith(id) else None
         if match is not None and int(match[1]) < RANKS_MOST:
             yield name, int(match[1]), match[2] == TRACE_SUFFIX
+
+
+def unfinished_in(folder: int, id: str) -> Iterator[str]:
+    """Names of files that ranks rename or remove once they are complete."""
+    for name in names_in(folder):
+        answer = name.removesuffix(UNFINISHED_SUFFIX)
+        begun = answer != name and name.startswith(id) and _ANSWER.fullmatch(answer, len(id))
+        if begun or name.startswith(RAW_PREFIX):
+            yield name
 
 
 def read_plain(folder: int, name: str, most: int) -> bytes:

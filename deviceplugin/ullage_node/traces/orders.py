@@ -25,7 +25,7 @@ from ullage.api.captures import (
     ORDER_FILE,
 )
 from ullage.api.readers import LARGEST
-from ullage_node.traces.folder import answers_of, open_folder, read_plain
+from ullage_node.traces.folder import answers_of, open_folder, read_plain, unfinished_in
 
 ORDER_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}")
 """The uid of a request fits; it becomes part of file names."""
@@ -118,8 +118,22 @@ def is_placed(steps_dir: Path, order: TraceOrder) -> bool:
         os.close(folder)
 
 
+def placed_order(steps_dir: Path) -> str | None:
+    """Name of the order that is placed; ``None`` without one. Its tenant may have written it."""
+    try:
+        folder = open_folder(steps_dir)
+    except OSError:
+        return None
+    try:
+        return _placed(folder)
+    finally:
+        os.close(folder)
+
+
 def withdraw(steps_dir: Path, id: str, *, keep_answers: bool = False) -> None:
     """Take an order back and remove what ranks answered; nothing happens if there is none.
+
+    Files that a rank had begun when its process was killed go, too.
 
     A rank that is tracing goes on to its last step. What it answers after that is removed by the
     next call.
@@ -143,6 +157,8 @@ def withdraw(steps_dir: Path, id: str, *, keep_answers: bool = False) -> None:
         if not keep_answers:
             for name, _, _ in answers_of(folder, id):
                 _remove(folder, name)
+        for name in unfinished_in(folder, id):
+            _remove(folder, name)
     finally:
         os.close(folder)
 

@@ -42,7 +42,7 @@ from ullage_node.times import (
     TRACE_UNHOOKED_S,
 )
 from ullage_node.traces.collect import RankAnswer, collect
-from ullage_node.traces.orders import TraceOrder, is_placed, place, withdraw
+from ullage_node.traces.orders import TraceOrder, is_placed, place, placed_order, withdraw
 from ullage_node.traces.retention import drop_old_answers
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -105,6 +105,23 @@ class _Followed:
         return tuple(self.answers[rank] for rank in sorted(self.answers))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Withdrawn:
+    """An order that was taken back, and whose files may still come.
+
+    Attributes:
+        folder: Directory of the container's records.
+        id: Name of the order.
+        done: All ranks had answered; their traces stay.
+        until: Monotonic time until which its files are removed again.
+    """
+
+    folder: Path
+    id: str
+    done: bool
+    until: float
+
+
 class Tracer:
     """Orders of this node."""
 
@@ -132,9 +149,7 @@ class Tracer:
         self._read_ranks = read_ranks
         self._analyse = analyse
         self._followed: dict[OrderKey, _Followed] = {}
-        self._stale: list[tuple[_Followed, float]] = []
-        """Withdrawn orders whose files may still have to be removed, and the time until which that
-        is tried, monotonic seconds."""
+        self._withdrawn: list[_Withdrawn] = []
         self._changed = asyncio.Event()
         self.on_change: Callable[[], None] = lambda: None
 
@@ -156,9 +171,10 @@ class Tracer:
         wanted = {(order.id, order.pod_uid): order for order in orders}
         for key in list(self._followed):
             if key not in wanted:
-                until = time.monotonic() + TRACE_CLEAN_S
-                self._stale.append((self._followed.pop(key), until))
-                self._changed.set()
+                followed = self._followed.pop(key)
+                if followed.folder is not None:
+                    done = followed.report.state is TraceState.DONE
+                    self._withdraw(followed.folder, key[0], done=done)
         for key, order in wanted.items():
             held = self._followed.get(key)
             if held is None:
@@ -168,6 +184,23 @@ class Tracer:
             elif held.order != order:
                 held.order = order
                 self._changed.set()
+
+    def take_back_others(self, folders: Iterable[Path]) -> None:
+        """Take back orders that an earlier agent placed, and that the spec has no longer.
+
+        Args:
+            folders: Directories of the records of all containers.
+        """
+        known = {order_id for order_id, _ in self._followed}
+        for folder in folders:
+            order_id = placed_order(folder)
+            if order_id is not None and order_id not in known:
+                self._withdraw(folder, order_id, done=False)
+
+    def _withdraw(self, folder: Path, order_id: str, *, done: bool) -> None:
+        until = time.monotonic() + TRACE_CLEAN_S
+        self._withdrawn.append(_Withdrawn(folder=folder, id=order_id, done=done, until=until))
+        self._changed.set()
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -182,7 +215,7 @@ class Tracer:
 
     @property
     def _busy(self) -> bool:
-        return bool(self._stale) or any(
+        return bool(self._withdrawn) or any(
             not followed.report.state.is_final for followed in self._followed.values()
         )
 
@@ -311,22 +344,23 @@ class Tracer:
     # -- orders that are over ----------------------------------------------------------------------
 
     def _clean(self) -> None:
-        """Take back orders that the spec no longer has; traces of finished ones stay in the pod."""
-        stale, self._stale = self._stale, []
-        for followed, until in stale:
-            folder = followed.folder
-            if folder is None:
-                continue
+        """Remove what orders left that were taken back; traces of finished ones stay in the pod.
+
+        A rank that is tracing goes on to its last step, so its answer may come later.
+        """
+        left, self._withdrawn = self._withdrawn, []
+        active = {(held.folder, held.order.id) for held in self._followed.values()}
+        for order in left:
+            if (order.folder, order.id) in active:
+                continue  # it is wanted again
+            over = order.done
             try:
-                withdraw(
-                    folder,
-                    followed.order.id,
-                    keep_answers=followed.report.state is TraceState.DONE,
-                )
+                withdraw(order.folder, order.id, keep_answers=order.done)
             except OSError as error:
-                _log.warning("order not taken back", order=followed.order.id, error=str(error))
-                if time.monotonic() < until:
-                    self._stale.append((followed, until))
+                over = False
+                _log.warning("order not taken back", order=order.id, error=str(error))
+            if not over and time.monotonic() < order.until:
+                self._withdrawn.append(order)
 
 
 def _as_placed(order: DesiredTrace) -> TraceOrder:

@@ -39,6 +39,10 @@ LOADER_FILES: Final = tuple(f"loader-{index}" for index in range(RANKS_MOST))
 LOADER_BYTES_MOST: Final = 512
 TRACE_SUFFIX: Final = ".json.gz"
 REFUSED_SUFFIX: Final = ".refused"
+UNFINISHED_SUFFIX: Final = ".tmp"
+"""After the name of an answer that is being written."""
+RAW_PREFIX: Final = ".ullage-trace-"
+"""Begins the name of a trace before it is compressed, in a container without /tmp."""
 METADATA: Final = "ullage"
 """Key of a trace's own metadata: id, rank, world, step, steps, monotonicNs."""
 

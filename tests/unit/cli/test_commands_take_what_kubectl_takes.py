@@ -171,6 +171,7 @@ def test_a_watched_table_is_printed_when_it_changes(
         (("status", "-o", "name"), "Pod", "without pods, and those that share devices by a label"),
         (("status", "-o", "wide"), "SchedulingPolicy", "the tenant is the one that work names"),
         (("cost",), "SchedulingPolicy", "the tenant is the one that work names"),
+        (("why", "train", "-o", "name"), "Pod", "without pods, and those that share devices"),
     ],
 )
 def test_what_the_user_may_not_list_is_said_and_the_rest_is_shown(

@@ -209,6 +209,62 @@ async def test_traces_of_a_finished_order_stay_and_those_of_another_go(rig: Rig)
     assert rig.files() == {ARMED_FILE, "order-1-0.json.gz"}
 
 
+async def test_an_answer_that_comes_after_its_order_was_taken_back_goes(rig: Rig) -> None:
+    rig.steps(99)
+    await rig.look(ARMED)
+    rig.tracer.want(())
+    await rig.tracer.look()
+    rig.answer(0)
+    (rig.folder / "order-1-1.json.gz.tmp").write_text("half")
+    (rig.folder / ".ullage-trace-x.json").write_text("half")
+    (rig.folder / "order-10-1.json.gz.tmp").write_text("of another")
+    await rig.tracer.look()
+    assert rig.files() == {ARMED_FILE, "order-10-1.json.gz.tmp"}
+    Clock.now += 61
+    await rig.tracer.look()
+    rig.answer(0)
+    await rig.tracer.look()
+    assert "order-1-0.json.gz" in rig.files()
+
+
+async def test_an_order_that_is_wanted_again_stays(rig: Rig) -> None:
+    rig.steps(99)
+    await rig.look(ARMED)
+    rig.tracer.want(())
+    await rig.tracer.look()
+    await rig.look(ARMED)
+    await rig.look(ARMED)
+    assert ORDER_FILE in rig.files()
+
+
+async def test_what_a_killed_rank_began_goes_when_the_others_are_done(rig: Rig) -> None:
+    rig.steps(99)
+    await rig.look(ARMED)
+    (rig.folder / "order-1-1.json.gz.tmp").write_text("half")
+    rig.answer(0)
+    assert (await rig.look(ARMED)).state is TraceState.DONE
+    assert rig.files() == {ARMED_FILE, "order-1-0.json.gz"}
+
+
+async def test_a_new_agent_takes_back_what_the_spec_has_no_longer(rig: Rig) -> None:
+    rig.steps(99)
+    await rig.look(ARMED)
+    rig.answer(0)
+    rig.begin()
+    rig.tracer.want((ARMED,))
+    rig.tracer.take_back_others([rig.root / POD.directory, rig.root / "none"])
+    await rig.tracer.look()
+    rig.begin()
+    await rig.look(ARMED)
+    assert rig.files() == {ARMED_FILE, "order-1-0.json.gz"}
+    await rig.look(replace(ARMED, id="order-2"))
+    rig.begin()
+    rig.tracer.want(())
+    rig.tracer.take_back_others([rig.root / POD.directory])
+    await rig.tracer.look()
+    assert ORDER_FILE not in rig.files()
+
+
 async def test_a_restarted_agent_takes_up_what_ranks_wrote(rig: Rig) -> None:
     rig.steps(99)
     await rig.look(ARMED)
