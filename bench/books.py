@@ -127,11 +127,11 @@ def wanted_slices(node: Json, pods: Sequence[Json]) -> list[Json]:
         if ANNOTATION_RESERVATION in meta.get("annotations", {})
     }
 
-    def uid(piece: Json) -> str:
+    def named(piece: Json) -> Json:
         held_for = piece.get("podNamespace"), piece.get("podName"), piece["podUID"]
-        return taken.get(held_for, piece["podUID"])
+        return piece | {"podUID": taken.get(held_for, piece["podUID"])}
 
-    return [piece | {"podUID": uid(piece)} for piece in node.get("spec", {}).get("slices", [])]
+    return list(map(named, node.get("spec", {}).get("slices", [])))
 
 
 def _slices(books: Books) -> Iterator[Problem]:

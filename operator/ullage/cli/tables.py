@@ -260,6 +260,7 @@ def _decision(decision: DecisionRecord) -> Table:
     rows = {
         "reason": decision.reason.value,
         "": decision.message,
+        "decided": rfc3339(decision.time) if decision.time else "",
         "chosen": decision.chosen,
         "runner-up": decision.runner_up,
         "what helps": decision.reason.what_to_do,

@@ -24,6 +24,7 @@ from builders import (
 )
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
+from ullage.api.times import rfc3339
 from ullage.cli import printing, tables
 from ullage.cli.look import isolation_of
 from ullage.cli.main import app
@@ -94,6 +95,14 @@ def test_why_names_what_binds_by_how_much_and_what_helps() -> None:
     waiting = a_job("waits").status(phase="Pending", decision=WAITS, conditions=(condition,))
     text = _text(tables.why(waiting.build()))
     for words in ("short of 20 points", gpu(), "40 % left", "what helps", "abc123", "Admitted"):
+        assert words in text
+
+
+def test_why_says_where_a_job_is_and_when_that_was_decided() -> None:
+    """A job that never waited has no Event about its place."""
+    placed = replace(WAITS, reason=Reason.PLACED, chosen="node-1/gpu-0 at 40 %", refusals=())
+    text = _text(tables.why(a_job("train").status(phase="Running", decision=placed).build()))
+    for words in ("node-1/gpu-0 at 40 %", "decided", rfc3339(NOW)):
         assert words in text
 
 

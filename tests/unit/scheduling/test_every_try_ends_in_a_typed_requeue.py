@@ -11,7 +11,7 @@ from fakes.deciding import decided
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
 from ullage.cluster.records.pod import PodStage
-from ullage.scheduling.assignment.entry import Entry, EntryState
+from ullage.scheduling.assignment.entry import Entries, Entry, EntryState
 from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue
 
 
@@ -54,6 +54,26 @@ def test_one_in_a_domain_that_is_not_granted_waits_for_a_change() -> None:
     job = a_job("stranger").exclusive().trusting("vision")
     found = decided(a_gpu_node("node-1", devices=1), *waiting(job))
     assert found.plan.requeues == {"Change": 1}
+
+
+def test_thousands_that_share_an_outcome_are_counted_one_by_one() -> None:
+    jobs = {job.ref.uid: job for job in (a_job(f"job-{at}").build() for at in range(4))}
+    none, quota = (
+        Outcome(refused=Refused(reason, requeue=requeue))
+        for reason, requeue in (
+            (Reason.NO_CAPACITY, Requeue.CAPACITY),
+            (Reason.QUOTA_EXCEEDED, Requeue.QUOTA),
+        )
+    )
+    first, second, third, last = jobs
+    entries = Entries(jobs)
+    entries.of(first).outcome = quota
+    entries.of(last).postponed = True
+    entries.enter({first: none, second: none, third: quota})
+    assert entries.of(second).outcome is entries.outcome(first) is none
+    assert entries.outcomes() == {first: none, second: none, third: quota}
+    assert entries.requeues() == {"Capacity": 2, "NextCycle": 1, "Quota": 1}
+    assert (entries.postponed(), entries.placed()) == ([last], [])
 
 
 def test_an_entry_says_how_far_its_workload_got() -> None:

@@ -350,8 +350,8 @@ def event(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit 
     """The Event for a change that matters to the user; ``None`` = there is none.
 
     A start as decided has no Event: the pods have their own. Nor has the place of a job that had
-    not been told to wait: kube-scheduler tells it of the pod, and how a device is shared is another
-    Event.
+    not been told to wait: kube-scheduler tells it of the pod, ``kubectl ullage why`` tells it with
+    the time of the decision, and how a device is shared is another Event.
     """
     before = workload.status
     was, now = before.condition(ConditionType.ADMITTED), status.condition(ConditionType.ADMITTED)
