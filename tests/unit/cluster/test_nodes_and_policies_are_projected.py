@@ -133,7 +133,7 @@ def test_whose_step_is_next_in_a_lane_is_read() -> None:
 
 
 def test_the_answer_to_unfair_use_of_volumes_is_read() -> None:
-    def stated(**io: Any) -> IoFairness:
+    def stated(**io: object) -> IoFairness:
         return project_policy(raw_policy(io=io))[1].io_fairness
 
     assert stated() is IoFairness.OBSERVE
