@@ -109,7 +109,7 @@ async def test_enforcement_limits_the_hog_and_ends_with_the_starvation(rig: Rig)
     await rig.hogged()
     ((limit,),) = [limits for limits in rig.limits if limits]
     assert (limit.container, limit.device) == (ETL, "7:0")
-    assert limit.bytes_per_s == 50 * MB
+    assert limit.bytes_per_s == pytest.approx(50 * MB, rel=1e-3)
     assert {event.reason for event in rig.events} == {"IoStarved", "IoLimited"}
     for _ in range(4):
         await rig.window(train=(0, 0.0), etl=(10, 0.0))
