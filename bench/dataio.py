@@ -166,15 +166,16 @@ def found_cases(device: SlowDevice, limiter: IoLimiter, cases: int) -> int:
         if draw.random() < 0.5:
             loads["notebook"] = Load(size=4096, gap_s=0.5)
 
-        def named(node: Node) -> None:
+        def named(node: Node, loads: Mapping[str, Load] = loads) -> None:
             nonlocal found
             starving: tuple[Starvation, ...] = ()
             for _ in range(WINDOWS):
                 starving = node.look()
-            wanted = (node.tenants["train"].key, node.tenants["etl"].key, device.number)
-            told = {(case.newest.victim, case.newest.hog, case.volume) for case in starving}
-            found += told == {wanted}
-            if told != {wanted}:
+            victim, hog = node.tenants["train"].key, node.tenants["etl"].key
+            told = {(case.newest.victim, case.volume): case.newest.hog for case in starving}
+            right = (victim, device.number) in told and set(told.values()) == {hog}
+            found += right
+            if not right:
                 print("missed", loads, node.uses, file=sys.stderr)
 
         played(device, limiter, loads, named, seed=100 * case)

@@ -14,6 +14,7 @@ from builders_raw import (
     raw_policy,
     raw_profile,
 )
+from ullage.api.dataio import IoFairness
 from ullage.api.faults import MAX_FAULTS
 from ullage.api.labels import SLOT_RESOURCE
 from ullage.api.lanes import IterationPolicy
@@ -129,6 +130,17 @@ def test_whose_step_is_next_in_a_lane_is_read() -> None:
     for wild in ("Lottery", 3, ["FAIR"]):
         with pytest.raises(WireError, match="lanePolicy"):
             told(lanePolicy=wild)
+
+
+def test_the_answer_to_unfair_use_of_volumes_is_read() -> None:
+    def stated(**io: object) -> IoFairness:
+        return project_policy(raw_policy(io=io))[1].io_fairness
+
+    assert stated() is IoFairness.OBSERVE
+    assert stated(fairness="Enforce") is IoFairness.ENFORCE
+    for wild in ("Sometimes", 3, ["Enforce"]):
+        with pytest.raises(WireError, match="fairness"):
+            stated(fairness=wild)
 
 
 def test_grants_of_trust_domains_are_read() -> None:

@@ -172,7 +172,7 @@ def judge(uses: Sequence[VolumeUse]) -> VolumeJudgement:
         ]
         excess, part, cause, hog = max(
             takes,
-            key=lambda take: (take[0], str(take[3].key)),
+            key=lambda take: (round(take[0], 2), take[2] is IoCause.BANDWIDTH, str(take[3].key)),
             default=(0.0, 0.0, IoCause.BANDWIDTH, use),
         )
         if excess >= HOG_LEAST:
