@@ -29,9 +29,14 @@ def rank(number: int, ranks: int, port: int, arguments: Sequence[str]) -> int:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
-    sys.argv = ["straggler_program.py", *arguments]
+    sys.argv = ["program", *arguments]
     try:
-        straggler_program.main()
+        if {"--kind=accelerate", "--kind=trainer"}.isdisjoint(arguments):
+            straggler_program.main()
+        else:
+            import straggler_trainers
+
+            straggler_trainers.main()
     except Exception:  # it is the whole process
         traceback.print_exc()
         return 1

@@ -244,13 +244,18 @@ class Balancer:
             self._prove()
         elif self._odd and not self.refusal:
             self.refuse(self._odd)
-        leads = stream is not None and stream.source is self._lead
-        if self._agreement is not None and leads and cut is not None and cut.full:
-            self._agreement.note(self._steps, cut.at, cut.plan)
+        if (
+            self._agreement is not None
+            and cut is not None
+            and cut.full
+            and stream is not None
+            and stream.source is self._lead
+        ):
+            self._agreement.note(self._steps, cut.at, cut.plan, stream.data)
             now = monotonic_ns()
             if now - self._told_ns >= self._apart_ns:
                 self._told_ns = now
-                self._report(self._agreement, cut)
+                self._report(self._agreement, stream, cut)
         if self._steps == PATIENCE_STEPS or (self.refusal and not self._told_ns):
             self._told_ns = self._told_ns or 1
             self._write(cut)
@@ -313,9 +318,7 @@ class Balancer:
     def _apart_ns(self) -> int:
         return max(REPORT_APART_NS, REPORT_APART_OF_RANK_NS * self._world)
 
-    def _report(self, agreement: Agreement, cut: Cut) -> None:
-        source = self._lead
-        assert source is not None
+    def _report(self, agreement: Agreement, stream: Stream, cut: Cut) -> None:
         times = self._times
         unit = statistics.median(times) if len(times) >= TIMED_LEAST else 0.0
         batch_ns = int(statistics.median(self._step_ns)) if self._step_ns else 0
@@ -324,8 +327,8 @@ class Balancer:
                 step=self._steps,
                 at=cut.at,
                 plan=cut.plan,
-                following=source.following,
-                data=source.data,
+                following=stream.source.following,
+                data=stream.data,
                 unit=unit if self._timed_plan == cut.plan else 0.0,
                 batch_s=(batch_ns or REPORT_APART_NS) / 1e9,
                 refusal=self.refusal,
