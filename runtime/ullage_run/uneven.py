@@ -334,18 +334,17 @@ class Balancer:
                 refusal=self.refusal,
             )
         )
+        self.refuse(agreement.refusal)
         if batch_ns and len(set(agreement.current.sizes)) == 1 and unit:
             self._even_ns = batch_ns
         self._write(cut)
 
     def _write(self, cut: Cut | None) -> None:
-        agreement = self._agreement
-        reason = self.refusal or (agreement.refusal if agreement is not None else EvenReason.NONE)
         self._ranks.divided(
             Division(
                 samples=cut.own if cut is not None else 0,
                 even=cut.even if cut is not None else 0,
-                reason=reason.code,
+                reason=self.refusal.code,
                 even_step_ns=self._even_ns,
             )
         )
