@@ -52,10 +52,9 @@ class Network(nn.Module):
 
     def forward(self, inputs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Scores of the classes."""
-        if self.kind == "recomputed":
-            hidden = checkpoint(self.first, inputs.requires_grad_(), use_reentrant=True)
-            return torch.as_tensor(self.second(torch.relu(hidden)))
         hidden = torch.relu(self.norm(self.first(inputs)))
+        if self.kind == "recomputed":
+            return torch.as_tensor(checkpoint(self.second, hidden, use_reentrant=True))
         if self.kind == "dropout":
             hidden = hidden * mask
         return torch.as_tensor(self.second(hidden))

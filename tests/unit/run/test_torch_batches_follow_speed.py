@@ -49,7 +49,6 @@ DIVIDED: Final = {
     ),
     "two optimizers": f"{SLOW} --optimizer=AdamW --kind=two --drop-last",
     "a penalty, accumulated": f"{SLOW} --kind=penalty --accumulate=2",
-    "SyncBatchNorm": f"{SLOW} --kind=syncbatchnorm --workers=1",
     "computed again": f"{SLOW} --kind=recomputed",
 }
 KEPT: Final = {
