@@ -21,7 +21,7 @@ LINEAR: Final = frozenset(
 )
 """Operations that scale or add scalars."""
 SINK: Final = "_DDPSinkBackward"
-"""What DDP puts behind the outputs of a model; its first input is none of them."""
+"""What DDP puts behind the outputs of a model: the edge of each output has its number."""
 MEANS: Final = frozenset(
     f"{name}Backward0"
     for name in (
@@ -83,7 +83,7 @@ def uneven_reason(loss: Any, rows: int, world: int, *, summed: bool = False) -> 
         name = type(node).__name__
         inputs = [edge for edge in node.next_functions if edge[0] is not None]
         if name == SINK:
-            nodes.append(node.next_functions[output + 1])
+            nodes.append(node.next_functions[output])
         elif name in LINEAR:
             if name.startswith(("Mul", "Div")) and len(inputs) > 1:
                 return EvenReason.LOSS_NOT_A_MEAN  # a product or a ratio of two results
