@@ -119,7 +119,8 @@ def test_the_end_is_told(watch: Watch) -> None:
 
 def test_a_neighbour_on_its_device_is_named(watch: Watch) -> None:
     watch.at(60, 100, etl=True)
-    assert "to compute beside other/etl; suspend or move other/etl" in watch.news[0].text
+    assert "mostly to compute beside other/etl" in watch.news[0].text
+    assert "; suspend or move other/etl" in watch.news[0].text
 
 
 def test_another_cause_is_told(watch: Watch) -> None:
