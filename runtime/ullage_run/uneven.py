@@ -204,7 +204,7 @@ class Balancer:
     def gathers(self, tensor: Any) -> None:
         """The program gathers a tensor from all ranks."""
         cut = self._used
-        shape = getattr(tensor, "shape", ())
+        shape: Any = getattr(tensor, "shape", ())
         if (
             cut is not None
             and cut is self._got

@@ -52,7 +52,7 @@ class Position(NamedTuple):
     """A batch of the loader: which of its iterations, and which batch of that."""
 
     epoch: int
-    index: int
+    batch: int
 
 
 class Plan(NamedTuple):
@@ -269,9 +269,9 @@ class Agreement:
 
     def _propose(self, sizes: tuple[int, ...], own: Report) -> None:
         lead = LEAD_BATCHES + math.ceil(LEAD_POLLS * self._poll_s / max(own.batch_s, 1e-3))
-        epoch, index = own.following
+        epoch, batch = own.following
         self._number += 1
-        plan = Plan(self._number, Position(epoch, index + lead * self._growth), sizes)
+        plan = Plan(self._number, Position(epoch, batch + lead * self._growth), sizes)
         self._pending, self._committed = plan, self._world == 1
         self._publish("proposed", plan)
 

@@ -82,7 +82,7 @@ class Strided:
         alone = copy.copy(sampler)
         alone.rank, alone.num_replicas = 0, 1
         alone.num_samples = sampler.total_size
-        self._order = array("q", alone)
+        self._order: array[int] = array("q", alone)
         self._world, self._even, self._drop_last = int(sampler.num_replicas), even, drop_last
         self.digest = zlib.crc32(self._order)
 
