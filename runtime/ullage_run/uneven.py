@@ -26,7 +26,8 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any, Final
 
-from ullage.api.rebalancing import ENV_STRAGGLERS, EvenReason, StragglerPolicy
+from ullage.api.environment import ENV_STRAGGLERS, REBALANCE
+from ullage.api.rebalancing import EvenReason
 from ullage_run.loss_shape import uneven_reason
 from ullage_run.rank_record import Division, RankWriter, StepTimes, place_in_job
 from ullage_run.step_clock import contents
@@ -543,6 +544,6 @@ def _scaled(torch: Any, tensor: Any, gradient: Any, weight: float) -> Any:
 
 def hook_of(ranks: RankWriter) -> UnevenHook | None:
     """The hook, where the policy of this container asks for it."""
-    if os.environ.get(ENV_STRAGGLERS) != StragglerPolicy.REBALANCE:
+    if os.environ.get(ENV_STRAGGLERS) != REBALANCE:
         return None
     return UnevenHook(ranks)
