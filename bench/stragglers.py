@@ -188,17 +188,20 @@ class Program:
         return records
 
     def until(self, steps: int) -> list[RankRecord]:
-        """Wait until all ranks did so many steps, or ended.
+        """Wait until all ranks did so many steps.
 
         Raises:
             TimeoutError: they did not.
+            RuntimeError: they ended before.
         """
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             records = self.records()
             done = len(records) == RANKS and min(record.steps for record in records) >= steps
-            if done or all(rank.poll() is not None for rank in self.ranks):
+            if done:
                 return records
+            if all(rank.poll() is not None for rank in self.ranks):
+                raise RuntimeError((self.folder / "errors-0").read_text()[-2000:])
             time.sleep(0.05)
         raise TimeoutError(f"no {steps} steps within {PATIENCE_S:.0f} s")
 

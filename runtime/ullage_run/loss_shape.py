@@ -20,6 +20,8 @@ LINEAR: Final = frozenset(
     for number in (0, 1)
 )
 """Operations that scale or add scalars."""
+SINK: Final = "_DDPSinkBackward"
+"""What DDP puts behind the outputs of a model: the edge of each output has its number."""
 MEANS: Final = frozenset(
     f"{name}Backward0"
     for name in (
@@ -73,14 +75,16 @@ def uneven_reason(loss: Any, rows: int, world: int, *, summed: bool = False) -> 
     root = getattr(loss, "grad_fn", None)
     if root is None or loss.numel() != 1:
         return EvenReason.LOSS_NOT_A_MEAN
-    nodes, means = [root], []
+    nodes, means = [(root, loss.output_nr)], []
     for _ in range(LOSS_NODES_MOST):
         if not nodes:
             break
-        node = nodes.pop()
+        node, output = nodes.pop()
         name = type(node).__name__
-        inputs = [inner for inner, _ in node.next_functions if inner is not None]
-        if name in LINEAR:
+        inputs = [edge for edge in node.next_functions if edge[0] is not None]
+        if name == SINK:
+            nodes.append(node.next_functions[output])
+        elif name in LINEAR:
             if name.startswith(("Mul", "Div")) and len(inputs) > 1:
                 return EvenReason.LOSS_NOT_A_MEAN  # a product or a ratio of two results
             nodes += inputs

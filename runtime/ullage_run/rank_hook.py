@@ -136,7 +136,9 @@ def _after_optimizer_step(optimizer: object, *_: object) -> None:
 
 
 def _end_step(optimizer: object) -> None:
+    if uneven is not None:
+        uneven.trains(optimizer)
     if _clock.optimizer_ended(optimizer):
         _traces.stepped()
         if uneven is not None:
-            uneven.stepped(optimizer)
+            uneven.stepped()

@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import ullage_run
-from ullage.api.rebalancing import ENV_STRAGGLERS, StragglerPolicy
+from ullage.api.environment import ENV_STRAGGLERS, REBALANCE
 
 OPTIMIZER: Final = "torch.optim.optimizer"
 LOADER: Final = "torch.utils.data.dataloader"
@@ -132,7 +132,7 @@ def _registers() -> Mapping[str, Callable[[ModuleType], None]]:
         OPTIMIZER: register,
         LOADER: register_loader,
     }
-    if os.environ.get(ENV_STRAGGLERS) == StragglerPolicy.REBALANCE:
+    if os.environ.get(ENV_STRAGGLERS) == REBALANCE:
         registers |= dict.fromkeys(UNEVEN, register_uneven)
     return registers
 

@@ -26,7 +26,8 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any, Final
 
-from ullage.api.rebalancing import ENV_STRAGGLERS, EvenReason, StragglerPolicy
+from ullage.api.environment import ENV_STRAGGLERS, REBALANCE
+from ullage.api.rebalancing import EvenReason
 from ullage_run.loss_shape import uneven_reason
 from ullage_run.rank_record import Division, RankWriter, StepTimes, place_in_job
 from ullage_run.step_clock import contents
@@ -68,6 +69,7 @@ class Balancer:
         self._lead: Source | None = None
         self._agreement: Agreement | None = None
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._undivided = False
         self._outer: Stream | None = None
         self.in_trainer = 0
@@ -123,7 +125,8 @@ class Balancer:
             self._got = None
             return
         cut = stream.taken.popleft()
-        if contents(batch)[0] != cut.own:
+        trains = self._lead is None or stream.source is self._lead
+        if trains and contents(batch)[0] != cut.own:
             self._odd = EvenReason.BATCH_NOT_RECOGNIZED
         stream.arrived.append(cut)
         if not stream.source.passed_on:
@@ -183,24 +186,26 @@ class Balancer:
             self._odd = EvenReason.FETCHED_AHEAD
         self._used = cut
 
-    def weight(self, losses: Any) -> float:
-        """Weight of a backward pass that is about to begin."""
+    @property
+    def weight(self) -> float:
+        """Weight of the losses of the last batch that a model saw."""
         cut = self._used
-        if cut is None or self._stream is None:
-            return 1.0
+        return 1.0 if cut is None or self._summed else cut.own / cut.even
+
+    def backward(self, losses: Any) -> None:
+        """A backward pass begins with these losses."""
+        cut = self._used
+        if cut is None:
+            return
         self._backward, self._awaited = True, False
-        even, summed = cut.own == cut.even, self._summed
-        if (not even or not self._proof) and not self.refusal:
-            loss = losses[0] if isinstance(losses, list | tuple) and losses else losses
-            reason = uneven_reason(loss, cut.own, self._world, summed=summed)
-            if reason:
-                self.refuse(reason)
-        return 1.0 if even or summed else cut.own / cut.even
+        if (cut.own != cut.even or not self._proof) and not self.refusal:
+            for loss in losses if isinstance(losses, list | tuple) else (losses,):
+                self.refuse(uneven_reason(loss, cut.own, self._world, summed=self._summed))
 
     def gathers(self, tensor: Any) -> None:
         """The program gathers a tensor from all ranks."""
         cut = self._used
-        shape = getattr(tensor, "shape", ())
+        shape: Any = getattr(tensor, "shape", ())
         if (
             cut is not None
             and cut is self._got
@@ -224,7 +229,12 @@ class Balancer:
         self._times.append((times.compute_ns + times.data_wait_ns) / 1e9 / self._samples)
         self._step_ns.append(times.step_ns // max(self._batches, 1))
 
-    def stepped(self, optimizer: Any) -> None:
+    def trains(self, optimizer: Any) -> None:
+        """An optimizer steps."""
+        if self._lead is None:
+            self._optimizers.add(optimizer)
+
+    def stepped(self) -> None:
         """The leading optimizer has stepped."""
         _, self._world = place_in_job()
         if self._world < 2:
@@ -232,27 +242,32 @@ class Balancer:
         self._steps += 1
         cut, stream = self._used, self._stream
         if self._lead is None:
-            self._prove(optimizer)
+            self._prove()
         elif self._odd and not self.refusal:
             self.refuse(self._odd)
-        leads = stream is not None and stream.source is self._lead
-        if self._agreement is not None and leads and cut is not None and cut.full:
-            self._agreement.note(self._steps, cut.at, cut.plan)
+        if (
+            self._agreement is not None
+            and cut is not None
+            and cut.full
+            and stream is not None
+            and stream.source is self._lead
+        ):
+            self._agreement.note(self._steps, cut.at, cut.plan, stream.data)
             now = monotonic_ns()
             if now - self._told_ns >= self._apart_ns:
                 self._told_ns = now
-                self._report(self._agreement, cut)
+                self._report(self._agreement, stream, cut)
         if self._steps == PATIENCE_STEPS or (self.refusal and not self._told_ns):
             self._told_ns = self._told_ns or 1
             self._write(cut)
         self._odd, self._samples, self._batches, self._backward = EvenReason.NONE, 0, 0, False
 
-    def _prove(self, optimizer: Any) -> None:
+    def _prove(self) -> None:
         """Count steps as expected; after enough of them this loader leads."""
         if self.refusal:
             return
         stream, cut = self._stream, self._used
-        reason = self._odd or self._unproven(optimizer)
+        reason = self._odd or self._unproven()
         if reason or stream is None or cut is None:
             self._proof = 0
             if self._steps >= PATIENCE_STEPS:
@@ -263,6 +278,10 @@ class Balancer:
             return
         if any(_depends_on_batch(module) for model in self._models for module in model.modules()):
             self.refuse(EvenReason.BATCH_NORM)
+            return
+        if sys.modules["torch"].cuda.is_initialized():
+            # its thread runs ahead of the device, so its times are not those of the work
+            self.refuse(EvenReason.NOT_TIMED)
             return
         distributed: Any = sys.modules["torch.distributed"]
         store = distributed.PrefixStore(
@@ -280,7 +299,7 @@ class Balancer:
         )
         self._lead = source
 
-    def _unproven(self, optimizer: Any) -> EvenReason:
+    def _unproven(self) -> EvenReason:
         if self._stream is None:
             return (
                 EvenReason.DATA_NOT_DIVISIBLE if self._undivided else EvenReason.NOT_DATA_PARALLEL
@@ -288,7 +307,8 @@ class Balancer:
         if not self._backward or self._used is not self._got:
             return EvenReason.BATCH_NOT_RECOGNIZED if self._models else EvenReason.NOT_DATA_PARALLEL
         averaged = {id(weight) for model in self._models for weight in model.parameters()}
-        for group in optimizer.param_groups:
+        groups = (group for each in self._optimizers for group in each.param_groups)
+        for group in groups:
             if any(id(weight) not in averaged for weight in group["params"]):
                 return EvenReason.NOT_DATA_PARALLEL
         if any(model.process_group.size() != self._world for model in self._models):
@@ -299,9 +319,7 @@ class Balancer:
     def _apart_ns(self) -> int:
         return max(REPORT_APART_NS, REPORT_APART_OF_RANK_NS * self._world)
 
-    def _report(self, agreement: Agreement, cut: Cut) -> None:
-        source = self._lead
-        assert source is not None
+    def _report(self, agreement: Agreement, stream: Stream, cut: Cut) -> None:
         times = self._times
         unit = statistics.median(times) if len(times) >= TIMED_LEAST else 0.0
         batch_ns = int(statistics.median(self._step_ns)) if self._step_ns else 0
@@ -310,25 +328,24 @@ class Balancer:
                 step=self._steps,
                 at=cut.at,
                 plan=cut.plan,
-                following=source.following,
-                data=source.data,
+                following=stream.source.following,
+                data=stream.data,
                 unit=unit if self._timed_plan == cut.plan else 0.0,
                 batch_s=(batch_ns or REPORT_APART_NS) / 1e9,
                 refusal=self.refusal,
             )
         )
+        self.refuse(agreement.refusal)
         if batch_ns and len(set(agreement.current.sizes)) == 1 and unit:
             self._even_ns = batch_ns
         self._write(cut)
 
     def _write(self, cut: Cut | None) -> None:
-        agreement = self._agreement
-        reason = self.refusal or (agreement.refusal if agreement is not None else EvenReason.NONE)
         self._ranks.divided(
             Division(
                 samples=cut.own if cut is not None else 0,
                 even=cut.even if cut is not None else 0,
-                reason=reason.code,
+                reason=self.refusal.code,
                 even_step_ns=self._even_ns,
             )
         )
@@ -365,6 +382,7 @@ class UnevenHook:
 
     def __init__(self, ranks: RankWriter) -> None:
         self.balancer = Balancer(ranks)
+        self._in_backward = False
 
     def _guarded(self, call: Callable[..., Any], *args: Any) -> Any:
         try:
@@ -379,9 +397,13 @@ class UnevenHook:
         """Times of the step that ends now."""
         self._guarded(self.balancer.timed, times)
 
-    def stepped(self, optimizer: object) -> None:
+    def trains(self, optimizer: object) -> None:
+        """An optimizer steps."""
+        self._guarded(self.balancer.trains, optimizer)
+
+    def stepped(self) -> None:
         """The leading optimizer has stepped."""
-        self._guarded(self.balancer.stepped, optimizer)
+        self._guarded(self.balancer.stepped)
 
     def register_loader(self, module: Any) -> None:
         """Divide batches of a loaded ``torch.utils.data.dataloader``."""
@@ -481,10 +503,17 @@ class UnevenHook:
 
         @functools.wraps(backward)
         def weighted(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
-            weight = self._guarded(self.balancer.weight, tensors)
-            if weight is not None and weight != 1:
+            if self._in_backward:  # of a part that is computed again, whose loss has its weight
+                return backward(tensors, grad_tensors, *args, **kwargs)
+            self._guarded(self.balancer.backward, tensors)
+            weight = self.balancer.weight
+            if weight != 1:
                 grad_tensors = scaled(torch, tensors, grad_tensors, weight)
-            return backward(tensors, grad_tensors, *args, **kwargs)
+            self._in_backward = True
+            try:
+                return backward(tensors, grad_tensors, *args, **kwargs)
+            finally:
+                self._in_backward = False
 
         autograd.backward = weighted
 
@@ -515,6 +544,6 @@ def _scaled(torch: Any, tensor: Any, gradient: Any, weight: float) -> Any:
 
 def hook_of(ranks: RankWriter) -> UnevenHook | None:
     """The hook, where the policy of this container asks for it."""
-    if os.environ.get(ENV_STRAGGLERS) != StragglerPolicy.REBALANCE:
+    if os.environ.get(ENV_STRAGGLERS) != REBALANCE:
         return None
     return UnevenHook(ranks)

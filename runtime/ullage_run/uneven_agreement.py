@@ -52,7 +52,7 @@ class Position(NamedTuple):
     """A batch of the loader: which of its iterations, and which batch of that."""
 
     epoch: int
-    index: int
+    batch: int
 
 
 class Plan(NamedTuple):
@@ -74,7 +74,7 @@ class Report(NamedTuple):
     following: Position
     """The first batch that was not taken from the sampler yet."""
     data: str
-    """Describes data and order; the same on all ranks."""
+    """Describes data and order of that iteration; the same on all ranks."""
     unit: float
     """Own time for a sample since the plan began, in seconds; 0 = not known yet."""
     batch_s: float
@@ -110,7 +110,7 @@ class Agreement:
         """Why batches stay even, for all ranks."""
         self._known: set[str] = set()
         # of rank 0
-        self._history: deque[tuple[int, Position, int]] = deque(maxlen=HISTORY)
+        self._history: deque[tuple[int, tuple[Position, int, str]]] = deque(maxlen=HISTORY)
         self._compared: set[int] = set()
         self._number = 0
         self._growth = 1
@@ -134,10 +134,10 @@ class Agreement:
             self._pending, self._committed = None, False
         return self.current
 
-    def note(self, step: int, at: Position, plan: int) -> None:
-        """Remember a step of this rank, to compare others with."""
+    def note(self, step: int, at: Position, plan: int, data: str) -> None:
+        """Remember a step of this rank, to compare others with; as in its :class:`Report`."""
         if self._rank == 0:
-            self._history.append((step, at, plan))
+            self._history.append((step, (at, plan, data)))
 
     def exchange(self, own: Report) -> None:
         """Report, and follow or lead.
@@ -204,7 +204,7 @@ class Agreement:
         if pending is not None:
             return  # decided, and not begun yet, or not acknowledged by all
         before = self.refusal
-        self._compare(reports, own)
+        self._compare(reports)
         self.refusal = next((report.refusal for report in reports if report.refusal), self.refusal)
         if self.refusal != before:
             self._publish("committed", self.current)
@@ -240,14 +240,12 @@ class Agreement:
         self._store.set(self._decision(plan), (COMMIT if commit else ABORT).decode())
         self._publish("committed" if commit else "aborted", plan)
 
-    def _compare(self, reports: Sequence[Report], own: Report) -> None:
+    def _compare(self, reports: Sequence[Report]) -> None:
         """Hold the others' batches against those of this rank at the same step."""
-        known = {step: (at, plan) for step, at, plan in self._history}
+        known = dict(self._history)
         for rank, report in enumerate(reports):
-            if report.data != own.data:
-                self.refusal = EvenReason.RANKS_DIFFER
-            elif rank and report.step in known:
-                if known[report.step] == (report.at, report.plan):
+            if rank and report.step in known:
+                if known[report.step] == (report.at, report.plan, report.data):
                     self._compared.add(rank)
                 else:
                     self.refusal = EvenReason.RANKS_DIFFER
@@ -271,9 +269,9 @@ class Agreement:
 
     def _propose(self, sizes: tuple[int, ...], own: Report) -> None:
         lead = LEAD_BATCHES + math.ceil(LEAD_POLLS * self._poll_s / max(own.batch_s, 1e-3))
-        epoch, index = own.following
+        epoch, batch = own.following
         self._number += 1
-        plan = Plan(self._number, Position(epoch, index + lead * self._growth), sizes)
+        plan = Plan(self._number, Position(epoch, batch + lead * self._growth), sizes)
         self._pending, self._committed = plan, self._world == 1
         self._publish("proposed", plan)
 

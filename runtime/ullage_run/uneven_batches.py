@@ -82,7 +82,7 @@ class Strided:
         alone = copy.copy(sampler)
         alone.rank, alone.num_replicas = 0, 1
         alone.num_samples = sampler.total_size
-        self._order = array("q", alone)
+        self._order: array[int] = array("q", alone)
         self._world, self._even, self._drop_last = int(sampler.num_replicas), even, drop_last
         self.digest = zlib.crc32(self._order)
 
@@ -158,8 +158,6 @@ class Source:
         """Iterations that were begun."""
         self.following = Position(0, 0)
         """The first batch that was not taken yet."""
-        self.data = ""
-        """Describes data and order of the last iteration."""
         self.passed_on = False
         """An outer loader takes batches before it gives them to the program."""
         self.stream: Stream | None = None
@@ -190,6 +188,8 @@ class Stream:
         """Batches that the loader took and did not return yet."""
         self.arrived: deque[Cut] = deque()
         """Batches that it returned, and that the program did not get yet."""
+        self.data = ""
+        """Describes data and order."""
         self.got = self.used = 0
         """Batches that the program got, and that its model saw."""
         self._loader = loader
@@ -206,7 +206,7 @@ class Stream:
         if deal is None:  # now, because a sampler draws random numbers with its first batch
             deal = self._deal = _deal(self._loader, source.even)
             size = len(self._loader.batch_sampler)
-            source.data = repr((source.number, self.epoch, size, source.even, deal.digest))
+            self.data = repr((source.number, self.epoch, size, source.even, deal.digest))
         index, rank = self.index, source.rank
         at = Position(self.epoch, index)
         lengths = [deal.length(index, other) for other in range(source.world)]

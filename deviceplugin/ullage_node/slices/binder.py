@@ -21,9 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from ullage.api.environment import HOOK_FOLDER, PYTHON_PATH
+from ullage.api.environment import ENV_STRAGGLERS, HOOK_FOLDER, PYTHON_PATH, REBALANCE
 from ullage.api.reasons import Reason
-from ullage.api.rebalancing import ENV_STRAGGLERS, StragglerPolicy
 from ullage.api.slices import SLOT_PATTERN
 from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, PodResources, SlotOwner
 from ullage_node.model.devices import (
@@ -241,7 +240,7 @@ class Binder:
         folders = own.split(":") if own else []
         env = dict(edits.env)
         if any(part.rebalance for part in self._s.table.wanted_for(container)):
-            env[ENV_STRAGGLERS] = StragglerPolicy.REBALANCE.value
+            env[ENV_STRAGGLERS] = REBALANCE
         if HOOK_FOLDER not in folders:
             env[PYTHON_PATH] = ":".join((HOOK_FOLDER, *folders))
         return replace(edits, env=env)

@@ -10,8 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-ENV_STRAGGLERS: Final = "ULLAGE_STRAGGLERS"
-"""Policy of a container's programs, a :class:`StragglerPolicy`."""
+from ullage.api import environment
 
 
 class StragglerPolicy(StrEnum):
@@ -19,7 +18,7 @@ class StragglerPolicy(StrEnum):
 
     DISABLED = "Disabled"
     OBSERVE = "Observe"
-    REBALANCE = "Rebalance"
+    REBALANCE = environment.REBALANCE
 
 
 class EvenReason(StrEnum):

@@ -22,6 +22,7 @@ from ullage.api.adoption import KEYS, AdoptionKey
 from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import GPURequest, LaneMemory, Share
 from ullage.api.reasons import ConditionType, Reason
+from ullage.api.rebalancing import StragglerPolicy
 from ullage.app.effects import effect_of
 from ullage.app.foreign_pods import REPORTED_AT_ONCE, ForeignPodReporter
 from ullage.cluster.cache.cluster import ClusterState
@@ -261,6 +262,12 @@ def test_a_label_brings_the_step_hook_or_keeps_it_away(
     assert (found.invalid, found.inject) == ("", chosen)
 
 
+def test_an_annotation_is_the_policy_for_slow_ranks() -> None:
+    assert only(raw_adopted_pod()).stragglers is None
+    found = only(raw_adopted_pod(notes={"stragglers": "Rebalance"}))
+    assert (found.invalid, found.stragglers) == ("", StragglerPolicy.REBALANCE)
+
+
 def test_a_container_in_a_lane_keeps_one_part_and_steps_in_the_other() -> None:
     gpu = only(raw_adopted_pod(notes={"lane": "2Gi+6Gi"})).gpu
     assert gpu.lane == LaneMemory(persistent_mib=2048, ephemeral_mib=6144)
@@ -339,6 +346,7 @@ WRONG = {
     "checkpoint": ("yes", ""),
     "container": ("nobody", "", "x" * 10_000),
     "inject": ("auto", "", "true", "x" * 63),
+    "stragglers": ("rebalance", "", "true", "x" * 10_000),
 }
 
 

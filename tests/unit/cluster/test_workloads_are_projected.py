@@ -146,6 +146,18 @@ def test_pods_with_the_step_hook_are_another_version() -> None:
     assert [inject for _, inject in versions.values()] == [False, False, True]
 
 
+def test_pods_that_divide_batches_are_another_version() -> None:
+    versions = {}
+    for policy in ("", "Disabled", "Observe", "Rebalance"):
+        rules = {"stragglers": {"policy": policy}} if policy else {}
+        record, blueprint = project_workload(JOB, raw_job(**rules), None, Sharer())
+        assert blueprint is not None
+        assert blueprint.rebalances is (policy == "Rebalance")
+        assert record.stragglers == (policy or "Observe")
+        versions[policy] = record.template_hash
+    assert versions[""] == versions["Disabled"] == versions["Observe"] != versions["Rebalance"]
+
+
 @pytest.mark.parametrize(
     "runtime", ["Auto", {"inject": "auto"}, {"inject": 1}, {"inject": ["Auto"]}]
 )

@@ -63,13 +63,12 @@ class Program:
             self.taken += 1
         at, plan = self.position(self.steps), self.plans[self.steps]
         self.steps += 1
-        self.side.note(self.steps, at, plan.number)
+        data = f"{self.data} in epoch {at.epoch}"
+        self.side.note(self.steps, at, plan.number, data)
         if talk and not self.silent:
             unit = self.units[self.rank] if plan.number == self.side.current.number else 0.0
             following = self.position(self.taken)
-            report = Report(
-                self.steps, at, plan.number, following, self.data, unit, 0.3, self.refusal
-            )
+            report = Report(self.steps, at, plan.number, following, data, unit, 0.3, self.refusal)
             self.side.exchange(report)
 
 

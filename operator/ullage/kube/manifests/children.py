@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.environment import ENV_LOADER, HOOK_FOLDER, PYTHON_PATH
+from ullage.api.environment import ENV_LOADER, ENV_STRAGGLERS, HOOK_FOLDER, PYTHON_PATH, REBALANCE
 from ullage.api.labels import (
     ANNOTATION_RESERVATION,
     ANNOTATION_TEMPLATE_HASH,
@@ -24,7 +24,6 @@ from ullage.api.labels import (
 )
 from ullage.api.podtemplate import Runtime
 from ullage.api.readers import WireError, objects, section, text
-from ullage.api.rebalancing import ENV_STRAGGLERS, StragglerPolicy
 from ullage.cluster.codecs.objects import string_map
 from ullage.cluster.projection.pod_template import Blueprint
 from ullage.cluster.records.spec_fields import RENDEZVOUS
@@ -232,7 +231,7 @@ def pod_body(member: CreatePod, blueprint: Blueprint) -> Body:
     _add_environment(parts.device, _environment(parts.device, member, blueprint.slots, members))
     _add_runtime(parts.device, blueprint.runtime)
     if blueprint.rebalances:
-        _add_environment(parts.device, {ENV_STRAGGLERS: StragglerPolicy.REBALANCE.value})
+        _add_environment(parts.device, {ENV_STRAGGLERS: REBALANCE})
     spec["restartPolicy"] = "Never"
     spec["hostname"] = member.name
     if _has_peers(member, members):
