@@ -221,7 +221,9 @@ def _refusal(outcome: Outcome | None) -> Refusal | None:
 def _shown(status: WorkloadStatus) -> Refusal | None:
     """The reasons that the decision in a status states."""
     decision = status.decision
-    return decision and (decision.reason, frozenset(map(_reason, decision.refusals)))
+    if decision is None:
+        return None
+    return decision.reason, frozenset(map(_reason, decision.refusals))
 
 
 def _only_waits(step: LifecycleStep) -> bool:
