@@ -103,7 +103,7 @@ class Node:
 
     def _limit(self, starved: set[object]) -> None:
         judged = self.watch.judgements[self.device.number]
-        self._limits = next_limits(self._limits, self.uses, judged, starved)  # type: ignore[arg-type]
+        self._limits = next_limits(self._limits, self.uses, judged, starved)
         problem = self.limiter.hold(
             IoLimit(container=key, device=self.device.number, bytes_per_s=round(rate))  # type: ignore[arg-type]
             for key, rate in self._limits.items()

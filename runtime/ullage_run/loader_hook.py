@@ -44,7 +44,7 @@ _PLAIN: Final = (str, bytes, int, float, bool, type(None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoaderTerms:
+class LoaderLimits:
     """What the job allows.
 
     Attributes:
@@ -56,7 +56,7 @@ class LoaderTerms:
     start: LoaderSettings | None = None
 
     @classmethod
-    def of(cls, text: str) -> LoaderTerms:
+    def of(cls, text: str) -> LoaderLimits:
         """Read ``8`` or ``8,6,2``: most workers, then workers and prefetch of the last run."""
         numbers = [int(word) for word in text.split(",") if word.isascii() and word.isdigit()]
         if not numbers or len(text) > 100:
@@ -120,7 +120,7 @@ class LoaderHook:
         terms: What the job allows.
     """
 
-    def __init__(self, ranks: RankWriter, terms: LoaderTerms) -> None:
+    def __init__(self, ranks: RankWriter, terms: LoaderLimits) -> None:
         self._ranks = ranks
         self._terms = terms
         self._tuned: weakref.WeakKeyDictionary[Any, _Tuned] = weakref.WeakKeyDictionary()
@@ -130,7 +130,7 @@ class LoaderHook:
     @classmethod
     def from_environment(cls, ranks: RankWriter) -> LoaderHook:
         """The hook that the job's environment asks for."""
-        return cls(ranks, LoaderTerms.of(os.environ.get(ENV_LOADER, "")))
+        return cls(ranks, LoaderLimits.of(os.environ.get(ENV_LOADER, "")))
 
     def install(self, loader_module: Any) -> None:
         """Follow the loaders of a loaded ``torch.utils.data.dataloader``, if the job allows it."""
@@ -337,7 +337,7 @@ class LoaderHook:
         except LookupError:
             return False
         except Exception as error:  # torch may have another shape
-            self._terms = LoaderTerms()
+            self._terms = LoaderLimits()
             self._pid = -1  # nothing is followed any more
             with contextlib.suppress(OSError, ValueError):
                 print(f"ullage: loaders are not tuned: {error!r}", file=sys.stderr, flush=True)

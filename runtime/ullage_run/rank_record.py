@@ -56,7 +56,7 @@ class StepTimes(NamedTuple):
     batch_bytes: int
 
 
-class Division(NamedTuple):
+class BatchDivision(NamedTuple):
     """Part of a rank in the batches of a job that may divide them unevenly."""
 
     samples: int
@@ -149,7 +149,7 @@ class RankWriter:
         self.steps += 1
         words[STEPS] = self.steps
 
-    def divided(self, division: Division) -> None:
+    def divided(self, division: BatchDivision) -> None:
         """Write the part of this rank; nothing happens without a record."""
         words = self._words
         if words is not None:

@@ -29,11 +29,11 @@ from typing import Any, Final
 from ullage.api.environment import ENV_STRAGGLERS, REBALANCE
 from ullage.api.rebalancing import EvenReason
 from ullage_run.loss_shape import uneven_reason
-from ullage_run.rank_record import Division, RankWriter, StepTimes, place_in_job
+from ullage_run.rank_record import BatchDivision, RankWriter, StepTimes, place_in_job
 from ullage_run.step_clock import contents
 from ullage_run.times import REPORT_APART_NS, REPORT_APART_OF_RANK_NS
-from ullage_run.uneven_agreement import Agreement, Plan, Position, Report
-from ullage_run.uneven_batches import Cut, Source, Stream, even_size
+from ullage_run.uneven_agreement import Agreement, Position, Report, SizePlan
+from ullage_run.uneven_batches import BatchSource, BatchStream, RankBatch, even_size
 
 PROOF_STEPS: Final = 4
 """Steps in a row that must be as expected before batches may change."""
@@ -64,23 +64,23 @@ class Balancer:
         self._ranks = ranks
         self.refusal = EvenReason.NONE
         """Why this rank wants even batches."""
-        self._sources: weakref.WeakKeyDictionary[Any, Source] = weakref.WeakKeyDictionary()
+        self._sources: weakref.WeakKeyDictionary[Any, BatchSource] = weakref.WeakKeyDictionary()
         self._number = 0
-        self._lead: Source | None = None
+        self._lead: BatchSource | None = None
         self._agreement: Agreement | None = None
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._undivided = False
-        self._outer: Stream | None = None
+        self._outer: BatchStream | None = None
         self.in_trainer = 0
         """Trainers that run, which say when they take a batch."""
         self._summed = False
-        self._stream: Stream | None = None
-        self._got: Cut | None = None
+        self._stream: BatchStream | None = None
+        self._got: RankBatch | None = None
         """Batch that the program got last."""
         self._fresh = False
         """No model saw it yet."""
-        self._used: Cut | None = None
+        self._used: RankBatch | None = None
         """Batch of the last forward pass."""
         self._awaited = False
         """A backward pass for that batch is to come."""
@@ -99,7 +99,7 @@ class Balancer:
 
     # -- batches ---------------------------------------------------------------------------------
 
-    def source_of(self, loader: Any) -> Source | None:
+    def source_of(self, loader: Any) -> BatchSource | None:
         """Batches of a loader; ``None`` = its own ones."""
         source = self._sources.get(loader)
         if source is None:
@@ -109,17 +109,17 @@ class Balancer:
             if not even_size(loader, rank, world):
                 self._undivided = True
                 return None
-            source = self._sources[loader] = Source(loader, self, self._number, rank, world)
+            source = self._sources[loader] = BatchSource(loader, self, self._number, rank, world)
             self._number += 1
         return source
 
-    def plan_at(self, source: Source, position: Position) -> Plan:
+    def plan_at(self, source: BatchSource, position: Position) -> SizePlan:
         """The plan of a batch: an even one but in the loader that trains."""
         if source is self._lead and self._agreement is not None:
             return self._agreement.plan_at(position)
-        return Plan(0, position, (source.even,) * source.world)
+        return SizePlan(0, position, (source.even,) * source.world)
 
-    def arrived(self, stream: Stream | None, batch: object) -> None:
+    def arrived(self, stream: BatchStream | None, batch: object) -> None:
         """A loader returns a batch; ``None`` = one whose batches are its own."""
         if stream is None:
             self._got = None
@@ -158,7 +158,7 @@ class Balancer:
         if self._outer is not None:
             self._take(self._outer)
 
-    def _take(self, stream: Stream) -> None:
+    def _take(self, stream: BatchStream) -> None:
         if not stream.arrived:
             self._odd = EvenReason.FETCHED_AHEAD
             return
@@ -319,7 +319,7 @@ class Balancer:
     def _apart_ns(self) -> int:
         return max(REPORT_APART_NS, REPORT_APART_OF_RANK_NS * self._world)
 
-    def _report(self, agreement: Agreement, stream: Stream, cut: Cut) -> None:
+    def _report(self, agreement: Agreement, stream: BatchStream, cut: RankBatch) -> None:
         times = self._times
         unit = statistics.median(times) if len(times) >= TIMED_LEAST else 0.0
         batch_ns = int(statistics.median(self._step_ns)) if self._step_ns else 0
@@ -340,9 +340,9 @@ class Balancer:
             self._even_ns = batch_ns
         self._write(cut)
 
-    def _write(self, cut: Cut | None) -> None:
+    def _write(self, cut: RankBatch | None) -> None:
         self._ranks.divided(
-            Division(
+            BatchDivision(
                 samples=cut.own if cut is not None else 0,
                 even=cut.even if cut is not None else 0,
                 reason=self.refusal.code,
@@ -419,7 +419,7 @@ class UnevenHook:
         def returned(this: Any) -> Any:
             batch = advance(this)
             stream = getattr(this, "_sampler_iter", None)
-            known = stream if type(stream) is Stream else None
+            known = stream if type(stream) is BatchStream else None
             self._guarded(self.balancer.arrived, known, batch)
             return batch
 

@@ -32,7 +32,7 @@ COMMIT: Final = b"1"
 ABORT: Final = b"0"
 
 
-class Store(Protocol):
+class SharedStore(Protocol):
     """The store of a torch process group, as far as it is used here."""
 
     def check(self, keys: list[str], /) -> bool:
@@ -55,7 +55,7 @@ class Position(NamedTuple):
     batch: int
 
 
-class Plan(NamedTuple):
+class SizePlan(NamedTuple):
     """Sizes of the ranks' batches from a batch on."""
 
     number: int
@@ -86,7 +86,7 @@ class Agreement:
     """One rank's side.
 
     Args:
-        store: Store that all ranks share.
+        store: SharedStore that all ranks share.
         rank: Number of this rank.
         world: Number of ranks.
         even: Samples of each rank in an even division.
@@ -95,15 +95,15 @@ class Agreement:
     """
 
     def __init__(
-        self, store: Store, rank: int, world: int, even: int, *, poll_s: float, session: str
+        self, store: SharedStore, rank: int, world: int, even: int, *, poll_s: float, session: str
     ) -> None:
         self._store = store
         self._rank, self._world, self._even = rank, world, even
         self._poll_s = poll_s
         self._session = session if rank == 0 else ""
-        self.current = Plan(0, Position(0, 0), (even,) * world)
+        self.current = SizePlan(0, Position(0, 0), (even,) * world)
         """The plan of the last batch that was taken."""
-        self._pending: Plan | None = None
+        self._pending: SizePlan | None = None
         self._committed = False
         self._acknowledged = 0
         self.refusal = EvenReason.NONE
@@ -116,7 +116,7 @@ class Agreement:
         self._growth = 1
         self._seen_gain = 0
 
-    def plan_at(self, position: Position) -> Plan:
+    def plan_at(self, position: Position) -> SizePlan:
         """The plan of a batch that is about to be taken; positions must not go back.
 
         It may wait for rank 0's decision, which that makes before it takes the same batch.
@@ -177,7 +177,7 @@ class Agreement:
                 else:
                     self._pending = None
             return False
-        plan = Plan(number, Position(*start), tuple(sizes))
+        plan = SizePlan(number, Position(*start), tuple(sizes))
         if number > self._acknowledged and state == "proposed" and own.following <= plan.start:
             self._pending, self._acknowledged = plan, number
             return True
@@ -188,7 +188,7 @@ class Agreement:
             self._known.add(key)
         return key in self._known
 
-    def _decision(self, plan: Plan) -> str:
+    def _decision(self, plan: SizePlan) -> str:
         return f"decision/{self._session}/{plan.number}"
 
     # -- the first rank --------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Agreement:
             self._committed = True
         return reports
 
-    def _decide(self, plan: Plan, *, commit: bool) -> None:
+    def _decide(self, plan: SizePlan, *, commit: bool) -> None:
         self._store.set(self._decision(plan), (COMMIT if commit else ABORT).decode())
         self._publish("committed" if commit else "aborted", plan)
 
@@ -271,11 +271,11 @@ class Agreement:
         lead = LEAD_BATCHES + math.ceil(LEAD_POLLS * self._poll_s / max(own.batch_s, 1e-3))
         epoch, batch = own.following
         self._number += 1
-        plan = Plan(self._number, Position(epoch, batch + lead * self._growth), sizes)
+        plan = SizePlan(self._number, Position(epoch, batch + lead * self._growth), sizes)
         self._pending, self._committed = plan, self._world == 1
         self._publish("proposed", plan)
 
-    def _publish(self, state: str, plan: Plan) -> None:
+    def _publish(self, state: str, plan: SizePlan) -> None:
         body = [self._session, state, self.refusal, *plan]
         self._store.set("plan", json.dumps(body))
 

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from ullage_run.uneven_agreement import Plan, Position
+from ullage_run.uneven_agreement import Position, SizePlan
 from ullage_run.uneven_plan import places
 
 ORDER_MOST: Final = 1 << 26
@@ -29,7 +29,7 @@ EVEN_LEAST: Final = 2
 """Samples a batch of a rank must have: one cannot be divided."""
 
 
-class Cut(NamedTuple):
+class RankBatch(NamedTuple):
     """One batch of this rank."""
 
     at: Position
@@ -46,7 +46,7 @@ class Cut(NamedTuple):
 class Planner(Protocol):
     """Knows the sizes of batches."""
 
-    def plan_at(self, source: Source, position: Position) -> Plan:
+    def plan_at(self, source: BatchSource, position: Position) -> SizePlan:
         """The plan of a full batch that is about to be taken."""
         ...
 
@@ -96,7 +96,7 @@ class Strided:
         return self._order[(index * self._even + at) * self._world + rank]
 
 
-class Listed:
+class ShardedBatches:
     """Batches of accelerate's BatchSamplerShard, from those of the sampler that it divides.
 
     Args:
@@ -136,7 +136,7 @@ class _Batches:
         return len(self._batches)
 
 
-class Source:
+class BatchSource:
     """Batches of one loader.
 
     Args:
@@ -160,19 +160,19 @@ class Source:
         """The first batch that was not taken yet."""
         self.passed_on = False
         """An outer loader takes batches before it gives them to the program."""
-        self.stream: Stream | None = None
+        self.stream: BatchStream | None = None
         """The last iteration."""
 
     def __len__(self) -> int:
         return len(self._loader().batch_sampler)  # type: ignore[union-attr]
 
-    def __iter__(self) -> Stream:
-        self.stream = Stream(self, self._loader(), self.epochs)
+    def __iter__(self) -> BatchStream:
+        self.stream = BatchStream(self, self._loader(), self.epochs)
         self.epochs += 1
         return self.stream
 
 
-class Stream:
+class BatchStream:
     """One iteration of a loader's batches.
 
     Args:
@@ -181,12 +181,12 @@ class Stream:
         epoch: Number of the iteration.
     """
 
-    def __init__(self, source: Source, loader: Any, epoch: int) -> None:
+    def __init__(self, source: BatchSource, loader: Any, epoch: int) -> None:
         self.source = source
         self.epoch, self.index = epoch, 0
-        self.taken: deque[Cut] = deque()
+        self.taken: deque[RankBatch] = deque()
         """Batches that the loader took and did not return yet."""
-        self.arrived: deque[Cut] = deque()
+        self.arrived: deque[RankBatch] = deque()
         """Batches that it returned, and that the program did not get yet."""
         self.data = ""
         """Describes data and order."""
@@ -220,7 +220,7 @@ class Stream:
             sizes, number = tuple(lengths), 0
         self.index += 1
         source.following = Position(self.epoch, self.index)
-        self.taken.append(Cut(at, sizes[rank], lengths[rank], number, full))
+        self.taken.append(RankBatch(at, sizes[rank], lengths[rank], number, full))
         if not full:
             return [deal.sample(index, rank, place) for place in range(lengths[rank])]
         if self._places[0] != sizes:
@@ -231,7 +231,7 @@ class Stream:
 def _deal(loader: Any, even: int) -> Deal:
     batches = loader.batch_sampler
     if hasattr(batches, "num_processes"):
-        return Listed(batches)
+        return ShardedBatches(batches)
     return Strided(loader.sampler, even, bool(loader.drop_last))
 
 

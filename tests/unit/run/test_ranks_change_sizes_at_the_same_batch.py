@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ullage.api.rebalancing import EvenReason
-from ullage_run.uneven_agreement import Agreement, Plan, Position, Report
+from ullage_run.uneven_agreement import Agreement, Position, Report, SizePlan
 
 EVEN = 8
 EPOCH = 40
@@ -47,7 +47,7 @@ class Program:
         )
         self.rank, self.units, self.ahead = rank, units, ahead
         self.steps = self.taken = 0
-        self.plans: list[Plan] = []
+        self.plans: list[SizePlan] = []
         self.refusal = EvenReason.NONE
         self.silent = False
         self.skipped = 0

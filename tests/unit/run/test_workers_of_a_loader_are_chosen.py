@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage_run.loader_choice import EPOCHS_MOST, WAITS, Epoch, LoaderChoice, LoaderSettings
-from ullage_run.loader_hook import LoaderTerms, holds_files
+from ullage_run.loader_hook import LoaderLimits, holds_files
 
 MOST = 8
 TIMES = st.floats(1e-4, 1.0)
@@ -78,19 +78,19 @@ def test_without_a_cliff_it_is_as_good_as_any_number(load: float, compute: float
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", LoaderTerms()),
-        ("x", LoaderTerms()),
-        ("-4", LoaderTerms()),
-        ("8", LoaderTerms(most=8)),
-        ("999999999", LoaderTerms(most=64)),
-        ("8,6,2", LoaderTerms(most=8, start=LoaderSettings(6, 2))),
-        ("4,6,2", LoaderTerms(most=4)),
-        ("8,6,99", LoaderTerms(most=8, start=LoaderSettings(6, 16))),
-        ("8," * 1000, LoaderTerms()),
+        ("", LoaderLimits()),
+        ("x", LoaderLimits()),
+        ("-4", LoaderLimits()),
+        ("8", LoaderLimits(most=8)),
+        ("999999999", LoaderLimits(most=64)),
+        ("8,6,2", LoaderLimits(most=8, start=LoaderSettings(6, 2))),
+        ("4,6,2", LoaderLimits(most=4)),
+        ("8,6,99", LoaderLimits(most=8, start=LoaderSettings(6, 16))),
+        ("8," * 1000, LoaderLimits()),
     ],
 )
-def test_terms_of_a_job_are_read(text: str, expected: LoaderTerms) -> None:
-    assert LoaderTerms.of(text) == expected
+def test_terms_of_a_job_are_read(text: str, expected: LoaderLimits) -> None:
+    assert LoaderLimits.of(text) == expected
 
 
 class Holder:

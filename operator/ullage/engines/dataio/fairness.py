@@ -71,7 +71,7 @@ class VolumeUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Short:
+class Shortfall:
     """A container that gets too little of a volume in one window, and the one that takes too much.
 
     Attributes:
@@ -107,7 +107,7 @@ class VolumeJudgement:
     moved: float
     jain: float
     fair: dict[Hashable, float]
-    short: tuple[Short, ...]
+    short: tuple[Shortfall, ...]
 
 
 def max_min_shares(capacity: float, wanted: Sequence[float]) -> tuple[float, ...]:
@@ -160,7 +160,7 @@ def judge(uses: Sequence[VolumeUse]) -> VolumeJudgement:
     fair = {use.key: share for use, share in zip(active, shares, strict=True)}
     ratios = [use.bytes_per_s / fair[use.key] for use in active if fair[use.key] > 0]
     requests = sum(use.requests_per_s for use in active)
-    short: list[Short] = []
+    short: list[Shortfall] = []
     for use in active:
         if not use.waits or use.bytes_per_s >= STARVED_BELOW * fair[use.key]:
             continue
@@ -177,7 +177,7 @@ def judge(uses: Sequence[VolumeUse]) -> VolumeJudgement:
         )
         if excess >= HOG_LEAST:
             short.append(
-                Short(
+                Shortfall(
                     victim=use.key,
                     hog=hog.key,
                     got=use.bytes_per_s,

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.engines.dataio.fairness import Short, VolumeJudgement, VolumeUse, judge
+from ullage.engines.dataio.fairness import Shortfall, VolumeJudgement, VolumeUse, judge
 
 WINDOWS: Final = 3
 """Windows in a row after which a container starves, or has recovered. Chosen."""
@@ -32,13 +32,13 @@ class Starvation:
     """
 
     volume: str
-    newest: Short
+    newest: Shortfall
     windows: int
 
 
 @dataclass(slots=True)
 class _Streak:
-    newest: Short
+    newest: Shortfall
     hogs: Counter[Hashable]
     short: int = 0
     in_a_row: int = 0
@@ -110,7 +110,7 @@ class StarvationWatch:
         wish.age += 1
         return replace(use, wanted_before=wish.wanted)
 
-    def _is_short(self, volume: str, victim: Hashable, case: Short) -> None:
+    def _is_short(self, volume: str, victim: Hashable, case: Shortfall) -> None:
         streak = self._streaks.setdefault((volume, victim), _Streak(case, Counter()))
         streak.newest = case
         streak.hogs[case.hog] += 1

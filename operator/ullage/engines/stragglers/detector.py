@@ -69,7 +69,7 @@ class RankTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Straggler:
+class SlowRank:
     """A rank that its peers wait for."""
 
     at: int
@@ -80,10 +80,10 @@ class Straggler:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class SlowRanks:
     """Slow ranks, the slowest first, and slow stages with their ratios."""
 
-    stragglers: tuple[Straggler, ...] = ()
+    stragglers: tuple[SlowRank, ...] = ()
     stages: tuple[tuple[int, float], ...] = ()
 
 
@@ -105,7 +105,7 @@ def relative_to_others(own: Sequence[float]) -> tuple[float, ...]:
     return tuple(ratios)
 
 
-def find_stragglers(ranks: Sequence[RankTimes], slow: float = SLOW) -> Verdict:
+def find_stragglers(ranks: Sequence[RankTimes], slow: float = SLOW) -> SlowRanks:
     """Ranks that are slower than the peers of their stage, and stages slower than the others.
 
     Args:
@@ -118,12 +118,12 @@ def find_stragglers(ranks: Sequence[RankTimes], slow: float = SLOW) -> Verdict:
     by_stage: defaultdict[int, list[int]] = defaultdict(list)
     for at, rank in enumerate(ranks):
         by_stage[rank.stage].append(at)
-    stragglers: list[Straggler] = []
+    stragglers: list[SlowRank] = []
     for members in by_stage.values():
         ratios = relative_to_others([ranks[at].own for at in members])
         peers = [ranks[at] for at in members]
         stragglers += [
-            Straggler(at=at, ratio=ratio, cause=cause_of(ranks[at], peers))
+            SlowRank(at=at, ratio=ratio, cause=cause_of(ranks[at], peers))
             for at, ratio in zip(members, ratios, strict=True)
             if ratio >= slow
             or _stands_out(at, ratio, [(peer, ranks[peer].own) for peer in members])
@@ -132,7 +132,7 @@ def find_stragglers(ranks: Sequence[RankTimes], slow: float = SLOW) -> Verdict:
     names = sorted(by_stage)
     medians = [statistics.median(ranks[at].own for at in by_stage[stage]) for stage in names]
     stages = zip(names, relative_to_others(medians), strict=True)
-    return Verdict(
+    return SlowRanks(
         stragglers=tuple(stragglers),
         stages=tuple((stage, ratio) for stage, ratio in stages if ratio >= slow),
     )

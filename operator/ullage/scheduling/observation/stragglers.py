@@ -18,7 +18,7 @@ from ullage.api.rebalancing import EvenReason, StragglerPolicy
 from ullage.api.slices import ObservedRank
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.workload import WorkloadRecord
-from ullage.engines.stragglers.detector import RankTimes, SlowCause, Straggler, find_stragglers
+from ullage.engines.stragglers.detector import RankTimes, SlowCause, SlowRank, find_stragglers
 from ullage.scheduling.times import (
     HEARTBEAT_MAX_AGE_S,
     STRAGGLER_GONE_S,
@@ -55,7 +55,7 @@ class RankOfPod:
         )
 
 
-def remarks(ranks: Sequence[RankOfPod], stragglers: Sequence[Straggler]) -> Sequence[str]:
+def remarks(ranks: Sequence[RankOfPod], stragglers: Sequence[SlowRank]) -> Sequence[str]:
     """Sentences on the slowest rank, the division of batches, and why there is none.
 
     Args:
@@ -87,7 +87,7 @@ def _smallest(ranks: Iterable[RankOfPod]) -> RankOfPod | None:
     )
 
 
-def _slowness(rank: RankOfPod, slowest: Straggler) -> str:
+def _slowness(rank: RankOfPod, slowest: SlowRank) -> str:
     stopped = rank.figures.throttled_percent
     causes = {
         SlowCause.COMPUTE: "mostly to compute",

@@ -11,13 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.engines.dataio.fairness import (
-    IoCause,
-    VolumeUse,
-    jain_index,
-    judge,
-    max_min_shares,
-)
+from ullage.engines.dataio.fairness import IoCause, VolumeUse, jain_index, judge, max_min_shares
 from ullage.engines.dataio.starvation import WINDOWS, StarvationWatch
 
 MB = 1e6
