@@ -13,6 +13,7 @@ from prometheus_client import generate_latest
 from docs.generate.facts import MetricFact, Setting, example_of, metric_facts, settings_of
 from ullage.process.build_metrics import register_build
 from ullage.process.metric_families import FiguresCollector
+from ullage_node.dataio.watch import IoFigures
 from ullage_node.faults import FaultFigures
 from ullage_node.guard.metrics import GuardMetrics
 from ullage_node.lanes.metrics import LaneFigures, LaneTurns
@@ -34,6 +35,7 @@ FIGURES: Final[tuple[type[object], ...]] = (
     SampleFigures,
     TelemetryFigures,
     NoticeFigures,
+    IoFigures,
 )
 
 

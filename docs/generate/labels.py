@@ -68,6 +68,7 @@ LABELS: Final = {
     "verb": "verb of a request to the API server",
     "verdict": _of(WindowVerdict),
     "version": "version of the program",
+    "volume": "block device of a node, with the volume of Kubernetes on it where known",
     "waits_for": "what a workload without a place waits for",
     "why": "why an observation is not told",
     "workload_namespace": "namespace of the workload",

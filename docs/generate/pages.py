@@ -68,7 +68,7 @@ AGENT_FOLDERS: Final[tuple[tuple[str, str, str], ...]] = (
     ("/var/run/cdi", "write", "what a container gets when it starts"),
     ("/var/lib/ullage", "write", "checkpoint, hook, slots"),
     ("/run/ullage", "write", "step records"),
-    ("/sys/fs/cgroup", "read", "emulated devices: limits that stand"),
+    ("/sys/fs/cgroup", "read", "what containers read, write and wait for"),
     ("/etc/cdi", "read", "NVIDIA devices: the container toolkit's specification"),
     ("/proc", "read", "whose processes are on a device"),
 )

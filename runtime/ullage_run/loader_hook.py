@@ -308,7 +308,7 @@ class LoaderHook:
             "state": state,
             "from": [tuned.first.workers, tuned.first.prefetch],
             "to": [to.workers, to.prefetch],
-            "wait": [round(1000 * epoch.waits) if epoch else 0 for epoch in (first, newest)],
+            "wait": [round(100 * epoch.waits) if epoch else 0 for epoch in (first, newest)],
             "step": [round(1e6 * epoch.step_s) if epoch else 0 for epoch in (first, newest)],
             "text": tuned.fixed,
         }

@@ -20,6 +20,7 @@ USER_KEYS = {
     "class", "family", "share", "devices", "gang", "gang-size", "max-slowdown", "latency-ms",
     "percentile", "metric", "memory", "lane", "lane-switching", "accelerators", "tenant",
     "trust-domain", "profile", "checkpoint", "container", "inject",
+    "stragglers",
 }  # fmt: skip
 """What people set on pods: labels of a class of work, and the keys that adopt existing pods."""
 

@@ -164,6 +164,7 @@ _WIDE: Final[Json] = {
         "elasticity": {"minReplicas": 1, "maxReplicas": 2},
         "gpu": {"mode": "Fractional", "share": {"minPercent": 1, "maxPercent": 100}},
         "checkpoint": {"graceSeconds": 5},
+        "data": {"io": {"maxWorkers": 2}},
         "template": {"spec": {"containers": [{"name": "main", "image": "example/none:1"}]}},
     },
 }

@@ -183,7 +183,7 @@ MUTANTS: Final = (
     Mutant(
         "instances are added in whole gangs",
         f"{ENGINE}/search.py",
-        "return max(0, room // ask.gang * ask.gang)",
+        "return max(0, room - (sum(counts) + room) % ask.gang)",
         "return max(0, room)",
         POOLS,
     ),

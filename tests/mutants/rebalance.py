@@ -26,7 +26,7 @@ MUTANTS: Final = (
         CAUSES,
     ),
     Mutant(
-        "a CPU limit that stops all alike is no cause",
+        "a CPU limit that holds up all alike is no cause",
         DETECTOR,
         "slow.throttled_percent >= throttled + THROTTLED_LEAST",
         "slow.throttled_percent >= THROTTLED_LEAST",

@@ -57,8 +57,8 @@ def _from_report(raw: bytes) -> ObservedLoader:
             "firstWorkers": first[0],
             "workers": best[0],
             "prefetch": best[1],
-            "firstWaitPermille": wait[0],
-            "waitPermille": wait[1],
+            "firstWaitPercent": wait[0],
+            "waitPercent": wait[1],
             "message": "".join(letter for letter in text if letter.isprintable())[:200],
         }
     except (ValueError, LookupError, TypeError, RecursionError) as error:

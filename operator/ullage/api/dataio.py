@@ -109,9 +109,9 @@ class ObservedLoader(Wire):
     """Best number of workers so far."""
     prefetch: Annotated[int, between(0, MOST_PREFETCH)] = 0
     """Batches that each of them loads ahead."""
-    first_wait_permille: Annotated[int, between(0, 1000)] = 0
-    """Part of a step waited for data with the program's own settings, in thousandths."""
-    wait_permille: Annotated[int, between(0, 1000)] = 0
+    first_wait_percent: Annotated[int, between(0, 100)] = 0
+    """Part of a step waited for data with the program's own settings, in percent."""
+    wait_percent: Annotated[int, between(0, 100)] = 0
     """The same with the best settings."""
     message: Annotated[Text, at_most(200)] = ""
     """Reason why the settings stay."""
@@ -119,17 +119,13 @@ class ObservedLoader(Wire):
     def text(self) -> str:
         """The change in a line, with what it brought."""
         if self.state is LoaderState.FIXED:
-            waits = round(self.first_wait_permille / 10)
             return (
-                f"num_workers stays {self.first_workers}: {self.message}; data wait {waits} % "
-                "of a step"
+                f"num_workers stays {self.first_workers}: {self.message}; data wait "
+                f"{self.first_wait_percent} % of a step"
             )
         change = (
             f"num_workers {self.first_workers} -> {self.workers}"
             if self.workers != self.first_workers
             else f"num_workers stays {self.workers}"
         )
-        return (
-            f"{change}: data wait {round(self.first_wait_permille / 10)} % -> "
-            f"{round(self.wait_permille / 10)} %"
-        )
+        return f"{change}: data wait {self.first_wait_percent} % -> {self.wait_percent} %"

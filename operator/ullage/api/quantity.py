@@ -137,7 +137,8 @@ def duration_s(value: object) -> float:
     parts = _DURATION.findall(value) if len(value) <= MOST_CHARACTERS else []
     if not parts or "".join(number + unit for number, unit in parts) != value:
         raise WireError(f"{quoted(value)} is no duration such as 60h or 1h30m")
-    total = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    # nanoseconds, as Go's durations: 0.14h are 504 s
+    total = round(sum(float(number) * _SECONDS[unit] for number, unit in parts), 9)
     if total > LONGEST_S:
         raise WireError(f"{value!r} is longer than 292 years")
     return total

@@ -10,6 +10,7 @@ from docs.generate.crds.definition import schema
 from structure import faults
 from ullage.api.base import Resource
 from ullage.api.checks import CheckState, NodeCheck
+from ullage.api.dataio import LoaderState, ObservedLoader, ObservedStarvation, StarvationCause
 from ullage.api.devices import Backend, GPUMode, Health, MpsState, MpsStatus, ObservedDevice
 from ullage.api.faults import DeviceFault, Suspect
 from ullage.api.gpunode import GPUNode
@@ -93,6 +94,7 @@ DESIRED = DesiredSlice(
     lane=2,
     suspendable=True,
     inject=True,
+    rebalance=True,
     work_steps=3000,
 )
 OBSERVED = ObservedSlice(
@@ -154,10 +156,24 @@ OBSERVED = ObservedSlice(
             compute_micros=9_400,
             wait_micros=25_300,
             data_wait_micros=17_800,
+            throttled_percent=60,
+            batch=18,
+            even_batch=32,
+            even_reason="NotTimed",
+            even_step_micros=71_000,
         ),
     ),
     persistent_peak_mib=250,
     ephemeral_peak_mib=700,
+    loader=ObservedLoader(
+        state=LoaderState.TUNED,
+        first_workers=2,
+        workers=6,
+        prefetch=2,
+        first_wait_percent=31,
+        wait_percent=4,
+        message="as tuned",
+    ),
 )
 LANE = ObservedLane(gpu="gpu-1", lane=2, size_mib=768, residents=3, waiting=1, suspended=2)
 MPS = MpsStatus(protocol=2, state=MpsState.ACTIVE, server_pid=4100, contexts=2, context_limit=48)
@@ -442,6 +458,23 @@ def test_whole_node_status_is_stored_as_written() -> None:
         ),
         checks=(NodeCheck(name="Driver", state=CheckState.OK, message="580.65.06"),),
         traces=(ObservedTrace(id="a", pod_uid="u", state=TraceState.READY, step=7),),
+        starvations=(
+            ObservedStarvation(
+                volume="loop1",
+                pod_uid="u",
+                namespace="n",
+                pod="p",
+                hog_uid="v",
+                hog_namespace="m",
+                hog="etl",
+                hog_percent=78,
+                cause=StarvationCause.BANDWIDTH,
+                bytes_per_s=45_000_000,
+                wanted_bytes_per_s=180_000_000,
+                limit_bytes_per_s=90_000_000,
+                windows=3,
+            ),
+        ),
     )
     written = body_of(facts, "2026-01-05T10:00:00Z")["status"]
     node = schema(GPUNode)["properties"]["status"]

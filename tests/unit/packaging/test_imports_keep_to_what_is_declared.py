@@ -19,6 +19,7 @@ CONTRACT = {
     "ullage.api.checks",
     "ullage.api.captures",
     "ullage.api.codec",
+    "ullage.api.dataio",
     "ullage.api.devices",
     "ullage.api.environment",
     "ullage.api.faults",
@@ -32,6 +33,7 @@ CONTRACT = {
     "ullage.api.rank_traces",
     "ullage.api.readers",
     "ullage.api.reasons",
+    "ullage.api.rebalancing",
     "ullage.api.slices",
     "ullage.api.steps",
     "ullage.api.usage",
@@ -103,6 +105,7 @@ def test_the_runtime_knows_the_contract_only(graph: grimp.ImportGraph) -> None:
         "ullage.api.environment",
         "ullage.api.lanes",
         "ullage.api.readers",
+        "ullage.api.rebalancing",
         "ullage.api.steps",
     }
 

@@ -125,6 +125,7 @@ def test_it_runs_on_the_standard_library_alone(unpacked: Path, module: str) -> N
         "ullage.api",
         "ullage.api.checks",
         "ullage.api.codec",
+        "ullage.api.dataio",
         "ullage.api.devices",
         "ullage.api.environment",
         "ullage.api.faults",

@@ -105,7 +105,7 @@ def test_the_next_epoch_has_workers_and_every_sample_comes_once(tmp_path: Path) 
     assert all(whole for _, _, whole in epochs)
     assert report is not None
     assert report["from"] == [0, 2]
-    assert report["wait"][0] > 500
+    assert report["wait"][0] > 50
     assert report["wait"][1] < report["wait"][0]
 
 

@@ -71,6 +71,7 @@ class Rig:
         """Ranks of the container have made so many steps of 35 ms."""
         for index, count in enumerate(counts):
             numbers = (1, rank + index, len(counts) + rank, count * 35_000_000, *[0] * 5, count)
+            numbers += (0,) * 5  # batches that are not divided
             record = RANK_LAYOUT.pack(RANK_MAGIC, RANK_VERSION, count, *numbers)
             (self.folder / f"record-{index}").write_bytes(record)
 

@@ -35,6 +35,7 @@ def test_the_agent_loads_no_client_library_and_no_models() -> None:
         "captures",
         "checks",
         "codec",
+        "dataio",
         "devices",
         "environment",
         "faults",
@@ -48,6 +49,7 @@ def test_the_agent_loads_no_client_library_and_no_models() -> None:
         "rank_traces",
         "readers",
         "reasons",
+        "rebalancing",
         "slices",
         "steps",
         "times",
@@ -60,7 +62,9 @@ def test_the_agent_loads_no_client_library_and_no_models() -> None:
     engine = {
         name
         for name in ours
-        if name.startswith(("ullage.engines.admission", "ullage.engines.lanes"))
+        if name.startswith(
+            ("ullage.engines.admission", "ullage.engines.dataio", "ullage.engines.lanes")
+        )
     }
     assert ours - engine <= {
         "ullage.api",
