@@ -72,8 +72,9 @@ class Program:
         pause_every_s: Seconds between pauses of twelve seconds (checkpoints); 0 = none.
         frozen_every_s: Seconds between freezes of four seconds by the guard; 0 = none.
         waits_percent: Time in which it waits for its lane.
-        burst_s: Seconds from burst to burst, half of them at full load; 0 = steady.
-        trough: Load between bursts, of the full one; high enough that the mean needs the share.
+        burst_s: Seconds from burst to burst; 0 = steady.
+        burst: Part of them at full load.
+        trough: Load between bursts, of the full one.
         ends_s: Seconds after which it ends; 0 = it goes on.
     """
 
@@ -89,6 +90,7 @@ class Program:
     frozen_every_s: int
     waits_percent: int
     burst_s: int = 0
+    burst: float = 0.5
     trough: float = 1.0
     ends_s: int = 0
 
@@ -114,7 +116,7 @@ def drawn(planted: Rule | None, draw: random.Random) -> Program:
         case Rule.IDLE:
             return replace(job, load=0.0, noise=0.0, duty=0.0, gap=0.0, memory=0.0)
         case Rule.OVERSIZED_SHARE:
-            return replace(job, percent=100, load=draw.uniform(0.1, 0.5), noise=0.02)
+            return replace(job, percent=100, load=draw.uniform(0.05, 0.5), noise=0.02)
         case Rule.HOST_BOUND:
             gap = draw.uniform(0.3, 0.6)
             return replace(job, gap=gap, load=share * draw.uniform(0.2, 0.42), noise=0.1)
@@ -135,8 +137,13 @@ def _clean(job: Program, draw: random.Random) -> Program:
     match draw.choice(CLEAN):
         case "bursty":
             load = share * draw.uniform(0.9, 1.0)
-            burst_s = draw.choice((8, 24, 120))
-            return replace(job, load=load, burst_s=burst_s, trough=draw.uniform(0.4, 0.7))
+            return replace(
+                job,
+                load=load,
+                burst_s=draw.choice((8, 24, 120, 300)),
+                burst=draw.choice((0.5, 0.25, 0.125)),
+                trough=draw.uniform(0.05, 0.7),
+            )
         case "small":
             percent = draw.choice((10, 20))
             less = percent / job.percent
@@ -167,7 +174,7 @@ def counters(job: Program, draw: random.Random, windows: int) -> ObservedUsage:
         frozen = bool(job.frozen_every_s and now % job.frozen_every_s < LOOK_S)
         works = now >= job.warm_up_s and not paused and not frozen
         turns = 1 - job.waits_percent / 100 if works else 0.0
-        height = job.trough if job.burst_s and now % job.burst_s >= job.burst_s / 2 else 1.0
+        height = job.trough if job.burst_s and now % job.burst_s >= job.burst_s * job.burst else 1.0
         load = min(job.percent / 100, max(0.0, draw.gauss(job.load, job.noise))) * height
         if works:
             busy_ns += int(job.duty * LOOK_S * 1e9)

@@ -84,7 +84,7 @@ def _observed(part: DesiredSlice, draw: random.Random) -> ObservedSlice:
     recent = RecentUsage(
         allocated_ms=1_800_000,
         used_ms=int(1_800_000 * used),
-        peak_percent=min(100, int(used * 120)),
+        needed_percent=min(100, int(used * 120)),
         duty_percent=draw.randrange(101),
         kernel_idle_percent=draw.randrange(101),
         memory_mib=draw.randrange(81_559),

@@ -120,7 +120,7 @@ def observed(part: DesiredSlice) -> ObservedSlice:
             recent=RecentUsage(
                 allocated_ms=720_000,
                 used_ms=623_456,
-                peak_percent=37,
+                needed_percent=37,
                 duty_percent=97,
                 memory_mib=19_000,
             ),

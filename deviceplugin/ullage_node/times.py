@@ -140,8 +140,6 @@ REGISTER_BACKOFF_MOST_S: Final = 5.0
 # Device time of containers
 USAGE_WINDOW_S: Final = 900.0
 """Length of a window of use; a finding needs two of them, so half an hour. Chosen."""
-USAGE_PEAK_S: Final = 60.0
-"""Time over which the peak of a window is a mean, so that no burst of a second is one. Chosen."""
 SAMPLE_AGE_MOST_S: Final = 5.0
 """Age of a sample of a device from which its counters are not used. Chosen."""
 

@@ -11,7 +11,7 @@ container is called idle because of its neighbours. Pure except for its state.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -22,10 +22,12 @@ from ullage_node.model.devices import ContainerKey
 from ullage_node.model.samples import DeviceSample, Metric
 from ullage_node.model.slices import LaneReading
 from ullage_node.telemetry.tenants import RunningTenant
-from ullage_node.times import LOOK_GAP_S, SAMPLE_AGE_MOST_S, USAGE_PEAK_S, USAGE_WINDOW_S
+from ullage_node.times import LOOK_GAP_S, SAMPLE_AGE_MOST_S, USAGE_WINDOW_S
 
 STEPS_LEAST: Final = 5
 """Steps that a window needs for its steps to say anything."""
+SLOWDOWN_MOST: Final = 0.02
+"""Time that the work may take longer on the share that it needs. Chosen."""
 _NO_TURNS: Final = LaneReading()
 
 
@@ -66,9 +68,9 @@ class _Window:
     busy_ns: int = 0
     stopped_s: float = 0.0
     sums: _Sums = field(default_factory=_Sums)
-    minute_used_ms: float = 0.0
-    minute_s: float = 0.0
-    peak: float = 0.0
+    could_work_s: float = 0.0
+    worked_s: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
+    """Time by the percentage of a device that the work used in it."""
     memory_mib: int = 0
     kernel_idle_s: float = 0.0
     kernel_seen_s: float = 0.0
@@ -208,9 +210,14 @@ class UsageMeter:
         window.sums.add(sums)
         window.memory_mib = max(window.memory_mib, tenant.attachment.memory_used_mib)
         could_work_s = passed_s * sums.allocated / held
-        if alone:
-            _count_kernels(window, tenant, reading, could_work_s, passed_s)
-        _count_minute(window, sums.used / len(tenant.gpus), could_work_s)
+        kernels_s = could_work_s
+        if alone and (ratio := _kernel_ratio(tenant, reading)) is not None:
+            kernels_s = min(could_work_s, ratio * passed_s)
+            window.kernel_idle_s += could_work_s - kernels_s
+            window.kernel_seen_s += could_work_s
+        window.could_work_s += could_work_s
+        if sums.used:
+            _count_work(window, tenant, sums.used / len(tenant.gpus) / 1000, kernels_s)
         if reading.now - window.since >= self._window_s:
             ended = _ended(window, reading.now)
             if ended is None:
@@ -267,29 +274,44 @@ def _used_ms(
     return used
 
 
-def _count_kernels(
-    window: _Window,
-    tenant: RunningTenant,
-    reading: UsageReading,
-    could_work_s: float,
-    passed_s: float,
-) -> None:
-    """Add the time without a kernel; time that was withheld has none and says nothing."""
+def _kernel_ratio(tenant: RunningTenant, reading: UsageReading) -> float | None:
+    """Part of the time in which a kernel ran on the device; ``None`` = not measured."""
     sample = reading.samples.get(tenant.gpu)
-    ratio = None if sample is None else sample.ratios.get(Metric.GRAPHICS)
-    if ratio is not None and sample is not None and reading.now - sample.at_s <= SAMPLE_AGE_MOST_S:
-        idle_s = min(1.0, max(0.0, 1 - ratio)) * passed_s
-        window.kernel_idle_s += max(0.0, idle_s - (passed_s - could_work_s))
-        window.kernel_seen_s += could_work_s
+    if sample is None or reading.now - sample.at_s > SAMPLE_AGE_MOST_S:
+        return None
+    ratio = sample.ratios.get(Metric.GRAPHICS)
+    return None if ratio is None else min(1.0, max(0.0, ratio))
 
 
-def _count_minute(window: _Window, used_ms: float, could_work_s: float) -> None:
-    """Add use of a mean device; a minute is one of the time in which the container could work."""
-    window.minute_used_ms += used_ms
-    window.minute_s += could_work_s
-    if window.minute_s >= USAGE_PEAK_S:
-        window.peak = max(window.peak, window.minute_used_ms / window.minute_s / 1000)
-        window.minute_used_ms = window.minute_s = 0.0
+def _count_work(
+    window: _Window, tenant: RunningTenant, used_s: float, kernels_s: float
+) -> None:
+    """Add the time in which kernels ran, by the part of a mean device that they used.
+
+    Kernels that ran for a tenth of a second and used all of the device need all of it, although a
+    tenth is the mean of that second.
+    """
+    share = tenant.desired.percent
+    percent = min(share, math.ceil(round(100 * used_s / kernels_s, 6))) if kernels_s else share
+    window.worked_s[percent] += used_s * 100 / percent
+
+
+def _needed_percent(window: _Window) -> int:
+    """Smallest share on which the work would have taken ``SLOWDOWN_MOST`` longer at most.
+
+    Work that used a part u of a device for some time takes u / s of that time on a smaller share s.
+    Source: derived.
+    """
+    most_s = SLOWDOWN_MOST * window.could_work_s
+    for share in range(1, max(window.worked_s, default=0)):
+        longer = (
+            seconds * (percent / share - 1)
+            for percent, seconds in window.worked_s.items()
+            if percent > share
+        )
+        if sum(longer) <= most_s:
+            return share
+    return max(window.worked_s, default=0)
 
 
 def _ended(window: _Window, now: float) -> RecentUsage | None:
@@ -304,7 +326,7 @@ def _ended(window: _Window, now: float) -> RecentUsage | None:
         allocated_ms=allocated,
         used_ms=min(allocated, int(sums.used)),
         withheld_ms=int(sums.withheld),
-        peak_percent=_percent(window.peak),
+        needed_percent=_needed_percent(window),
         duty_percent=_percent(window.busy_ns / (could_work_s * 1e9)) if steps else 0,
         kernel_idle_percent=_percent(window.kernel_idle_s / seen_s) if seen_s else 0,
         memory_mib=window.memory_mib,
@@ -317,7 +339,7 @@ def _together(first: RecentUsage, second: RecentUsage) -> RecentUsage:
         allocated_ms=first.allocated_ms + second.allocated_ms,
         used_ms=first.used_ms + second.used_ms,
         withheld_ms=first.withheld_ms + second.withheld_ms,
-        peak_percent=max(first.peak_percent, second.peak_percent),
+        needed_percent=max(first.needed_percent, second.needed_percent),
         duty_percent=_larger(first.duty_percent, second.duty_percent),
         kernel_idle_percent=_mean(first.kernel_idle_percent, second.kernel_idle_percent),
         memory_mib=max(first.memory_mib, second.memory_mib),

@@ -31,8 +31,9 @@ class RecentUsage(Wire):
     """The part of it in which multiprocessors worked for the container."""
     withheld_ms: Counted = 0
     """Device time in which the container was stopped by the guard or waited for its lane."""
-    peak_percent: _Percent = 0
-    """Largest use of a device in any minute, in percent of the whole device."""
+    needed_percent: _Percent = 0
+    """Smallest share of a device on which the work would have taken 2 % longer at most, in
+    percent of the whole device, of the window that needed more."""
     duty_percent: _Percent = 0
     """Time in which a step was under way, as the container reports, in percent, of the window with
     more of it; absent with fewer than five steps in one of the windows."""

@@ -26,7 +26,7 @@ from ullage.engines.efficiency.ledger import UsageMark
 RUNNER = CliRunner()
 HOUR = 3_600_000
 IDLE = RecentUsage(allocated_ms=1_800_000)
-BUSY = RecentUsage(allocated_ms=1_800_000, used_ms=1_700_000, peak_percent=99, duty_percent=99)
+BUSY = RecentUsage(allocated_ms=1_800_000, used_ms=1_700_000, needed_percent=99, duty_percent=99)
 
 
 def node(name: str, pod: str, recent: RecentUsage, used_ms: int) -> GPUNodeRecord:

@@ -29,8 +29,8 @@ WITHHELD_MOST: Final = 0.5
 time is in no figure of a window, so what is left of two windows must be as long as one."""
 IDLE_BELOW: Final = 0.01
 """Use of the held time below which a workload is idle."""
-IDLE_PEAK_MOST: Final = 2
-"""Percent of a device in the busiest minute of an idle workload, rounded up."""
+IDLE_NEED_MOST: Final = 2
+"""Percent of a device that an idle workload needs at most; a short burst needs more."""
 LOW_USE: Final = 0.5
 """Use of the held time below which it is low."""
 STEPS_ALL_THE_TIME: Final = 90
@@ -44,7 +44,7 @@ MEMORY_LEAST_MIB: Final = 1024
 SHARE_KEPT_MOST: Final = 0.7
 """Part of its share at most that a workload with an oversized share needs."""
 HEADROOM: Final = 1.25
-"""Ratio of a recommendation to the highest use."""
+"""Ratio of a recommendation to what is needed."""
 SHARE_STEP: Final = 5
 """Recommended shares are multiples of it, percent."""
 MEMORY_STEP_MIB: Final = 256
@@ -194,7 +194,7 @@ def _together(members: Sequence[ObservedUsage]) -> RecentUsage | None:
         allocated_ms=allocated,
         used_ms=min(allocated, sum(window.used_ms for window in windows)),
         withheld_ms=withheld,
-        peak_percent=max(window.peak_percent for window in windows),
+        needed_percent=max(window.needed_percent for window in windows),
         duty_percent=min(window.duty_percent for window in windows),
         kernel_idle_percent=min(window.kernel_idle_percent for window in windows),
         memory_mib=max(window.memory_mib for window in windows),
@@ -210,7 +210,7 @@ def _span_ms(explained: tuple[()] | tuple[Interval]) -> int:
 
 
 def _idle(evidence: _Evidence) -> Finding | None:
-    if evidence.use >= IDLE_BELOW or evidence.recent.peak_percent > IDLE_PEAK_MOST:
+    if evidence.use >= IDLE_BELOW or evidence.recent.needed_percent > IDLE_NEED_MOST:
         return None
     hours = evidence.recent.allocated_ms / HOUR_MS
     return evidence.finding(
@@ -219,15 +219,15 @@ def _idle(evidence: _Evidence) -> Finding | None:
 
 
 def _oversized_share(evidence: _Evidence) -> Finding | None:
-    subject, peak = evidence.subject, evidence.recent.peak_percent
-    enough = -int(-peak * HEADROOM // SHARE_STEP) * SHARE_STEP
-    enough = max(SHARE_STEP, enough)
-    if subject.fixed_share or not peak or enough > SHARE_KEPT_MOST * subject.percent:
+    subject, needed = evidence.subject, evidence.recent.needed_percent
+    enough = -int(-needed * HEADROOM // SHARE_STEP) * SHARE_STEP
+    if subject.fixed_share or not needed or enough > SHARE_KEPT_MOST * subject.percent:
         return None
     memory_mib = _enough_memory(evidence)
     return evidence.finding(
         EfficiencyRule.OVERSIZED_SHARE,
-        f"the busiest minute used {peak} % of a device, of {subject.percent} % held",
+        f"on {needed} % of a device the work would have taken 2 % longer at most,"
+        f" of {subject.percent} % held,",
         evidence.unused(1 - enough / subject.percent),
         percent=enough,
         memory_mib=memory_mib,

@@ -20,7 +20,7 @@ WINDOW = 900_000
 BUSY = RecentUsage(
     allocated_ms=WINDOW,
     used_ms=WINDOW * 9 // 10,
-    peak_percent=98,
+    needed_percent=98,
     duty_percent=100,
     kernel_idle_percent=5,
     memory_mib=70_000,
@@ -50,10 +50,10 @@ def the(rule: Rule, subject: JudgedWorkload) -> Finding:
     return next(finding for finding in findings_of(subject) if finding.rule is rule)
 
 
-IDLE = replace(BUSY, used_ms=0, peak_percent=0, duty_percent=0, memory_mib=0)
-SMALL_SHARE = replace(BUSY, used_ms=WINDOW // 5, peak_percent=28)
+IDLE = replace(BUSY, used_ms=0, needed_percent=0, duty_percent=0, memory_mib=0)
+SMALL_SHARE = replace(BUSY, used_ms=WINDOW // 5, needed_percent=28)
 HOST = replace(BUSY, used_ms=WINDOW * 4 // 10, kernel_idle_percent=45)
-SMALL = replace(BUSY, used_ms=WINDOW * 3 // 10, peak_percent=90, memory_mib=20_000)
+SMALL = replace(BUSY, used_ms=WINDOW * 3 // 10, needed_percent=90, memory_mib=20_000)
 WAITS = replace(BUSY, used_ms=WINDOW * 55 // 100, duty_percent=60)
 MEMORY = replace(BUSY, memory_mib=20_000)
 PLANTED = {
@@ -88,7 +88,7 @@ def test_idle_explains_everything_and_one_burst_ends_it() -> None:
     (finding,) = findings_of(job(member(IDLE)))
     assert finding.rule is Rule.IDLE
     assert finding.gain_permille == 1000
-    assert Rule.IDLE not in rules(job(member(replace(IDLE, peak_percent=9))))
+    assert Rule.IDLE not in rules(job(member(replace(IDLE, needed_percent=9))))
     assert Rule.IDLE not in rules(job(member(replace(IDLE, used_ms=WINDOW // 100))))
 
 
@@ -97,12 +97,12 @@ def test_a_gang_is_idle_when_all_its_members_are() -> None:
     assert Rule.IDLE not in rules(job(member(IDLE), member(BUSY)))
 
 
-def test_a_share_that_is_enough_has_room_above_the_busiest_minute() -> None:
+def test_a_share_that_is_enough_has_room_above_what_is_needed() -> None:
     finding = the(Rule.OVERSIZED_SHARE, job(member(SMALL_SHARE)))
     assert finding.percent == 35  # 28 x 1.25, a multiple of 5
     assert finding.gain_permille == 650
     assert finding.memory_mib == 80_000
-    close = replace(SMALL_SHARE, peak_percent=57)  # 75 of 100 would be enough
+    close = replace(SMALL_SHARE, needed_percent=57)  # 75 of 100 would be enough
     assert Rule.OVERSIZED_SHARE not in rules(job(member(close)))
     fixed = replace(job(member(SMALL_SHARE)), fixed_share=True)
     assert Rule.OVERSIZED_SHARE not in rules(fixed)
@@ -148,7 +148,7 @@ WINDOWS = st.builds(
         allocated_ms=allocated,
         used_ms=allocated * part // 100,
         withheld_ms=withheld,
-        peak_percent=max(peak, part),
+        needed_percent=max(peak, part),
         duty_percent=duty,
         kernel_idle_percent=idle,
         memory_mib=memory,
