@@ -31,7 +31,7 @@ from ullage_node.telemetry.station import Sources, Telemetry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watchers:
-    """What watches the node for one agent."""
+    """Parts that watch the node for one agent."""
 
     telemetry: Telemetry
     guard: Guard

@@ -45,7 +45,7 @@ _PLAIN: Final = (str, bytes, int, float, bool, type(None))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderLimits:
-    """What the job allows.
+    """Limits that the job sets.
 
     Attributes:
         most: Most workers of a loader; 0 = none is tuned.

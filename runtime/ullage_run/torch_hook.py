@@ -127,7 +127,7 @@ def register_uneven(module: ModuleType) -> None:
 
 
 def _registers() -> Mapping[str, Callable[[ModuleType], None]]:
-    """What to do with which module."""
+    """Actions by the module that they are for."""
     registers: dict[str, Callable[[ModuleType], None]] = {
         OPTIMIZER: register,
         LOADER: register_loader,

@@ -64,7 +64,7 @@ class IoFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IoSources:
-    """What the watch reads and calls.
+    """Inputs and outputs of the watch.
 
     Attributes:
         node: Name of the node.

@@ -31,7 +31,7 @@ class IoFairness(StrEnum):
 
 
 class StarvationCause(StrEnum):
-    """What the other container takes too much of."""
+    """The resource of a volume that the other container takes too much of."""
 
     BANDWIDTH = "Bandwidth"
     REQUESTS = "Requests"

@@ -267,7 +267,7 @@ class FailurePolicy(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderTerms(Spec):
-    """What may be changed of the data loaders of the program."""
+    """Settings of the program's data loaders that may be changed."""
 
     autotune: Switch = False
     """Tune `num_workers` and `prefetch_factor` of torch's own DataLoader from epoch to epoch; needs
@@ -287,7 +287,7 @@ class DataInput(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StragglerRules(Spec):
-    """What happens to ranks that the others wait for."""
+    """Treatment of ranks that the others wait for."""
 
     policy: StragglerPolicy = StragglerPolicy.OBSERVE
     """`Observe` reports ranks that are slower than others, and why, where the step hook is

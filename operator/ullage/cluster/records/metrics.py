@@ -44,7 +44,7 @@ EpochNumber: TypeAlias = Annotated[int, between(0, INT32_MAX), NEEDED]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochValue:
-    """What the program reported of an epoch."""
+    """Report of the program on an epoch."""
 
     epoch: EpochNumber
     """Epoch of the whole training, from 1."""

@@ -802,7 +802,7 @@ class ScalingRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadStatus:
-    """What the operator has observed and decided."""
+    """State that the operator has observed and decided."""
 
     observed_generation: Count = 0
     """Generation of the spec that this status describes."""

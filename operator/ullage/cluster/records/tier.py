@@ -38,7 +38,7 @@ class CoordinatorReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierRecord:
-    """Where a job in tiers stands, as its coordinator reports."""
+    """Progress of a job in tiers, as its coordinator reports."""
 
     stage: _Stage
     """1: reliable members own the state; 2: transient ones do, and push; 3: reliable ones do not

@@ -52,7 +52,7 @@ Parameters: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """What a trial reached by an epoch at which trials are compared."""
+    """Value that a trial reached by an epoch at which trials are compared."""
 
     trial: EpochNumber
     """Number of the trial, from 0."""

@@ -28,7 +28,7 @@ IDLE: Final = 0.01
 
 
 class IoCause(StrEnum):
-    """What a hog takes too much of."""
+    """The resource that a hog takes too much of."""
 
     BANDWIDTH = "Bandwidth"
     REQUESTS = "Requests"

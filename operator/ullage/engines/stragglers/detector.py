@@ -149,7 +149,7 @@ def _stands_out(at: int, ratio: float, own: Sequence[tuple[int, float]]) -> bool
 
 
 def cause_of(slow: RankTimes, peers: Sequence[RankTimes]) -> SlowCause:
-    """What makes a rank slower than its peers.
+    """The cause that makes a rank slower than its peers.
 
     The longest excess says which part of the step it is; a longer computation is then the fault of
     a CPU limit or of neighbours where those distinguish it from most of its peers.

@@ -44,7 +44,7 @@ class RankOfPod:
 
     @property
     def times(self) -> RankTimes:
-        """What the detector compares, microseconds that an even batch would take."""
+        """Figures that the detector compares, microseconds that an even batch would take."""
         figures = self.figures
         part = figures.even_batch / figures.batch if self.divided and figures.batch else 1.0
         return RankTimes(
@@ -140,7 +140,7 @@ def millis(micros: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slowness:
-    """What is remembered of a job with a slow rank, or with uneven batches.
+    """Memory of a job with a slow rank, or with uneven batches.
 
     Attributes:
         rank: The slowest rank; -1 = none now.
