@@ -283,16 +283,17 @@ def _kernel_ratio(tenant: RunningTenant, reading: UsageReading) -> float | None:
     return None if ratio is None else min(1.0, max(0.0, ratio))
 
 
-def _count_work(
-    window: _Window, tenant: RunningTenant, used_s: float, kernels_s: float
-) -> None:
+def _count_work(window: _Window, tenant: RunningTenant, used_s: float, kernels_s: float) -> None:
     """Add the time in which kernels ran, by the part of a mean device that they used.
 
     Kernels that ran for a tenth of a second and used all of the device need all of it, although a
     tenth is the mean of that second.
     """
     share = tenant.desired.percent
-    percent = min(share, math.ceil(round(100 * used_s / kernels_s, 6))) if kernels_s else share
+    if 100 * used_s >= share * kernels_s:
+        percent = share
+    else:
+        percent = max(1, math.ceil(round(100 * used_s / kernels_s, 6)))
     window.worked_s[percent] += used_s * 100 / percent
 
 

@@ -40,7 +40,10 @@ class EfficiencyRule(ExplainedWord):
     """Ways in which device time is wasted, as the efficiency report finds them."""
 
     IDLE = "Idle", "the devices did nothing for half an hour"
-    OVERSIZED_SHARE = "OversizedShare", "on a much smaller share the work would hardly have taken longer"
+    OVERSIZED_SHARE = (
+        "OversizedShare",
+        "on a much smaller share the work would hardly have taken longer",
+    )
     HOST_BOUND = "HostBound", "steps run one after another, and the device waits between kernels"
     SMALL_BATCH = "SmallBatch", "steps run one after another and fill half of the share at most"
     BETWEEN_STEPS = "BetweenSteps", "no step is under way for a good part of the time"
