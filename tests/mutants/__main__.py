@@ -22,6 +22,7 @@ from mutants import (
     buying,
     charges,
     devicechoice,
+    efficiency,
     enforcement,
     katib,
     lanes,
@@ -55,6 +56,7 @@ SUBJECTS: Final[Mapping[str, Sequence[Mutant]]] = {
     "katib": katib.MUTANTS,
     "scaling": scaling.MUTANTS,
     "devicechoice": devicechoice.MUTANTS,
+    "efficiency": efficiency.MUTANTS,
     "lanes": lanes.MUTANTS,
 }
 

@@ -290,7 +290,10 @@ def _count_work(window: _Window, tenant: RunningTenant, used_s: float, kernels_s
     tenth is the mean of that second.
     """
     share = tenant.desired.percent
-    percent = min(share, math.ceil(round(100 * used_s / kernels_s, 6))) if kernels_s else share
+    if 100 * used_s >= share * kernels_s:
+        percent = share
+    else:
+        percent = max(1, math.ceil(round(100 * used_s / kernels_s, 6)))
     window.worked_s[percent] += used_s * 100 / percent
 
 

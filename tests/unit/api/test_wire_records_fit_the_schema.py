@@ -270,7 +270,7 @@ STATUS = WorkloadStatus(
                 confidence="0.7",
                 percent=35,
                 memory_mib=2048,
-                message="the busiest minute used 28 % of a device",
+                message="on 28 % of a device the work would have taken 2 % longer at most",
             ),
         ),
     ),

@@ -36,7 +36,7 @@ LOW_USE: Final = 0.5
 STEPS_ALL_THE_TIME: Final = 90
 """Percent of the time from which steps run one after another."""
 KERNELS_IDLE: Final = 20
-"""Percent of the time without a kernel from which the device waits for the host."""
+"""Percent of the time in which steps run without a kernel: the device waits for the host."""
 MEMORY_USED_MOST: Final = 0.5
 """Part of the memory below which the rest was never needed."""
 MEMORY_LEAST_MIB: Final = 1024
@@ -235,12 +235,13 @@ def _oversized_share(evidence: _Evidence) -> Finding | None:
 
 
 def _host_bound(evidence: _Evidence) -> Finding | None:
-    idle = evidence.recent.kernel_idle_percent
+    # what lies between steps is no work of the host between kernels
+    idle = evidence.recent.kernel_idle_percent - (100 - evidence.recent.duty_percent)
     if not _steps_all_the_time(evidence) or idle < KERNELS_IDLE or evidence.use >= LOW_USE:
         return None
     return evidence.finding(
         EfficiencyRule.HOST_BOUND,
-        f"steps ran one after another, and {idle} % of the time had no kernel",
+        f"steps ran one after another, and {idle} % of the time they had no kernel",
         evidence.unused(idle / 100),
         reported=True,
     )

@@ -127,6 +127,14 @@ def test_steps_are_needed_where_a_rule_reads_them() -> None:
     assert Rule.BETWEEN_STEPS not in rules(service)
 
 
+def test_time_between_steps_is_not_the_hosts() -> None:
+    within = replace(HOST, kernel_idle_percent=28, duty_percent=92)
+    finding = the(Rule.HOST_BOUND, job(member(within)))
+    assert finding.gain_permille == 200
+    between = replace(HOST, kernel_idle_percent=27, duty_percent=92)
+    assert Rule.HOST_BOUND not in rules(job(member(between)))
+
+
 def test_reported_steps_never_make_time_wasted() -> None:
     """A workload that reports wildly changes the reasons, not the unused time."""
     for duty in (1, 50, 100):
