@@ -22,6 +22,8 @@ WILD_OBJECTS ?= 200000
 E2E_ROUNDS ?=
 # properties that test-stress tries on more examples than test-fast
 MANY_EXAMPLES := $(shell grep -rlE "^from fakes.examples import" tests --include="test_*.py" 2>/dev/null)
+# what tries at length may take long on a busy machine
+PATIENT := --timeout 1800
 # files that test-fast leaves to another target of the same run
 FAST_SKIPS ?=
 # set: also what mostly waits
@@ -75,9 +77,9 @@ test-fast: $(VENV)/.ready ## unit, property, contract and chart tests that are q
 .PHONY: test-stress
 test-stress: $(VENV)/.ready ## slow tests, and the long stress tests in full: 100,000 random events, 100,000 admissions, 200,000 wild objects, 1,000 restarts
 	@ULLAGE_STRESS_EVENTS=$(STRESS_EVENTS) ULLAGE_ADMISSIONS=$(STRESS_EVENTS) ULLAGE_WILD_OBJECTS=$(WILD_OBJECTS) \
-	  $(BIN)/python -m pytest $(FAST_FLAGS) -m slow $(ELSEWHERE)
+	  $(BIN)/python -m pytest $(FAST_FLAGS) $(PATIENT) -m slow $(ELSEWHERE)
 	@ULLAGE_STROKES=$(STROKES) $(BIN)/python -m pytest -p no:xdist tests/unit/run/test_random_strokes_lose_no_state.py
-	@ULLAGE_EXAMPLES=many $(BIN)/python -m pytest $(FAST_FLAGS) $(MANY_EXAMPLES)
+	@ULLAGE_EXAMPLES=many $(BIN)/python -m pytest $(FAST_FLAGS) $(PATIENT) $(MANY_EXAMPLES)
 
 .PHONY: replay
 replay: $(VENV)/.ready ## decide again on recorded snapshots: every plan must be equal, byte for byte

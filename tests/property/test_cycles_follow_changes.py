@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +16,6 @@ from ullage.scheduling.model.plan import DecideSettings
 CYCLES = 12
 
 
-@pytest.mark.timeout(900)  # two decisions a cycle, however slow the machine is
 @examples(6, many=25)
 @given(st.integers(0, 1_000_000))
 def test_decisions_under_churn_are_those_made_from_nothing(seed: int) -> None:
