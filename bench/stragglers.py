@@ -313,7 +313,7 @@ def trained_figures(rounds: int, burn: int) -> tuple[dict[str, report.Figure], l
             limit="<= 1.12",
         ),
         report.Row(
-            what="step with nobody slow, over Observe",
+            what="step time without stragglers, relative to Observe",
             ours=f"{figures['clean_cost']:.3f}",
             limit="<= 1.02",
         ),

@@ -142,7 +142,7 @@ def link(path: Path) -> None:
 
 
 def pipe(path: Path) -> None:
-    """A pipe that nobody writes to."""
+    """A FIFO without a writer."""
     os.mkfifo(path)
 
 

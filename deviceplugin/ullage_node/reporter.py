@@ -175,7 +175,7 @@ class NodeReporter:
             status_writes=publisher.writes,
             status_failures=publisher.failures,
             events_dropped=parts.events.dropped,
-            records_invalid=parts.progress.invalid_total,
+            records_invalid=parts.progress.invalid_total + parts.loaders.invalid_total,
             records_uncapped=parts.steps.uncapped,
             task_failures=task_failures,
             unreadable=unreadable,

@@ -74,9 +74,17 @@ AGENT_FOLDERS: Final[tuple[tuple[str, str, str], ...]] = (
 )
 """Folders of the host in the agent's container: path, access, what for."""
 GUARD_FOLDERS: Final[tuple[tuple[str, str, str], ...]] = (
-    ("/sys/fs/cgroup", "write", "the files that freeze a container; no other is written"),
+    (
+        "/sys/fs/cgroup",
+        "write",
+        "files that freeze a container or limit its I/O; no others",
+    ),
     ("/proc", "read", "which control group a container's processes are in"),
-    ("/run/ullage/guard", "write", "socket to the agent, journal of who stands still"),
+    (
+        "/run/ullage/guard",
+        "write",
+        "socket to the agent, journals of frozen containers and limits",
+    ),
 )
 """Folders of the host in the guard's container."""
 

@@ -66,7 +66,7 @@ class LoaderChoice:
 
     Attributes:
         most: Most workers.
-        cores: Cores that the container may use, a fraction with a quota.
+        cores: Cores that the process may use.
     """
 
     most: int

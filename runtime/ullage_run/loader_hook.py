@@ -109,7 +109,7 @@ class _Tuned:
     """Why its settings stay; empty = they may change."""
     first_epoch: Epoch | None = None
     batch_bytes: int = 0
-    told: dict[str, object] = field(default_factory=dict)
+    reported: dict[str, object] = field(default_factory=dict)
 
 
 class LoaderHook:
@@ -117,12 +117,12 @@ class LoaderHook:
 
     Args:
         ranks: Says where reports go.
-        terms: What the job allows.
+        limits: Of the job.
     """
 
-    def __init__(self, ranks: RankWriter, terms: LoaderLimits) -> None:
+    def __init__(self, ranks: RankWriter, limits: LoaderLimits) -> None:
         self._ranks = ranks
-        self._terms = terms
+        self._limits = limits
         self._tuned: weakref.WeakKeyDictionary[Any, _Tuned] = weakref.WeakKeyDictionary()
         self._runs: weakref.WeakKeyDictionary[Any, _Run] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
@@ -134,7 +134,7 @@ class LoaderHook:
 
     def install(self, loader_module: Any) -> None:
         """Follow the loaders of a loaded ``torch.utils.data.dataloader``, if the job allows it."""
-        if not self._terms.most:
+        if not self._limits.most:
             return
         loader_class, iterator_class = loader_module.DataLoader, loader_module._BaseDataLoaderIter
         iterate, advance = loader_class.__iter__, iterator_class.__next__
@@ -171,30 +171,20 @@ class LoaderHook:
         tuned = self._tuned.get(loader)
         if tuned is None:
             settings = _settings_of(loader)
-            choice = LoaderChoice(most=self._terms.most, cores=_cores())
+            choice = LoaderChoice(most=self._limits.most, cores=_cores())
             tuned = _Tuned(settings, choice, settings)
             iterable = loader_module._DatasetKind.Iterable
             if getattr(loader, "_dataset_kind", None) == iterable:
                 tuned.fixed = "its IterableDataset shards itself"
             elif not settings.workers and holds_files(loader.dataset):
                 tuned.fixed = "its data set holds open files, which workers would share"
-            elif self._terms.start is not None:
-                tuned.wanted = self._terms.start
+            elif self._limits.start is not None:
+                tuned.wanted = self._limits.start
             self._tuned[loader] = tuned
         else:
             self._end(tuned)
         if not tuned.fixed:
-            self._apply(loader, tuned)
-
-    def _apply(self, loader: Any, tuned: _Tuned) -> None:
-        wanted, now = tuned.wanted, _settings_of(loader)
-        if wanted == now:
-            return
-        held = getattr(loader, "_iterator", None)
-        if held is not None:  # persistent workers: they would be used again
-            held._shutdown_workers()
-            loader._iterator = None
-        _set(loader, wanted)
+            _apply(loader, tuned.wanted)
 
     def _follow(self, loader: Any, iterator: Any) -> None:
         tuned = self._tuned.get(loader)
@@ -223,7 +213,7 @@ class LoaderHook:
             run.returned_ns = run.returned_ns or began
             raise
         except Exception:
-            # only before the first batch, when the epoch can begin anew without a sample twice
+            # before the first batch the epoch can restart without repeating a sample
             why = "its data set does not work in a worker process"
             if run.batches or not self._attempt(self._give_up, run.loader, why):
                 raise
@@ -284,11 +274,7 @@ class LoaderHook:
             raise LookupError("these are the program's own settings")
         tuned.wanted = tuned.first
         tuned.fixed = why
-        held = getattr(loader, "_iterator", None)
-        if held is not None:
-            held._shutdown_workers()
-            loader._iterator = None
-        _set(loader, tuned.first)
+        _apply(loader, tuned.first)
         self._report(tuned, tuned.first)
 
     # -- reports -----------------------------------------------------------------------------------
@@ -304,7 +290,7 @@ class LoaderHook:
         elif choice.settled:
             state = "Tuned"
         to = wanted if tuned.fixed else best
-        told: dict[str, object] = {
+        report: dict[str, object] = {
             "state": state,
             "from": [tuned.first.workers, tuned.first.prefetch],
             "to": [to.workers, to.prefetch],
@@ -312,11 +298,11 @@ class LoaderHook:
             "step": [round(1e6 * epoch.step_s) if epoch else 0 for epoch in (first, newest)],
             "text": tuned.fixed,
         }
-        if told == tuned.told or not self._ranks.folder or not self._longest(tuned):
+        if report == tuned.reported or not self._ranks.folder or not self._longest(tuned):
             return
-        tuned.told = told
+        tuned.reported = report
         path = os.path.join(self._ranks.folder, LOADER_FILES[self._ranks.index])
-        body = json.dumps(told).encode()
+        body = json.dumps(report).encode()
         if len(body) > LOADER_BYTES_MOST:
             return
         with contextlib.suppress(OSError):  # a full or missing directory
@@ -337,7 +323,7 @@ class LoaderHook:
         except LookupError:
             return False
         except Exception as error:  # torch may have another shape
-            self._terms = LoaderLimits()
+            self._limits = LoaderLimits()
             self._pid = -1  # nothing is followed any more
             with contextlib.suppress(OSError, ValueError):
                 print(f"ullage: loaders are not tuned: {error!r}", file=sys.stderr, flush=True)
@@ -349,7 +335,14 @@ def _settings_of(loader: Any) -> LoaderSettings:
     return LoaderSettings(int(loader.num_workers), int(loader.prefetch_factor or 2))
 
 
-def _set(loader: Any, settings: LoaderSettings) -> None:
+def _apply(loader: Any, settings: LoaderSettings) -> None:
+    """Give a loader settings for its next iterator."""
+    if settings == _settings_of(loader):
+        return
+    held = getattr(loader, "_iterator", None)
+    if held is not None:  # persistent workers: they would be used again
+        held._shutdown_workers()
+        loader._iterator = None
     loader.num_workers = settings.workers
     loader.prefetch_factor = settings.prefetch if settings.workers else None
 

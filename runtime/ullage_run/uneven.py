@@ -93,7 +93,7 @@ class Balancer:
         self._timed_plan = 0
         self._step_ns: deque[int] = deque(maxlen=TIMED_MOST)
         self._even_ns = 0
-        self._told_ns = 0
+        self._reported_ns = 0
         self._batches = 0
         self._world = 1
 
@@ -254,11 +254,11 @@ class Balancer:
         ):
             self._agreement.note(self._steps, cut.at, cut.plan, stream.data)
             now = monotonic_ns()
-            if now - self._told_ns >= self._apart_ns:
-                self._told_ns = now
+            if now - self._reported_ns >= self._apart_ns:
+                self._reported_ns = now
                 self._report(self._agreement, stream, cut)
-        if self._steps == PATIENCE_STEPS or (self.refusal and not self._told_ns):
-            self._told_ns = self._told_ns or 1
+        if self._steps == PATIENCE_STEPS or (self.refusal and not self._reported_ns):
+            self._reported_ns = self._reported_ns or 1
             self._write(cut)
         self._odd, self._samples, self._batches, self._backward = EvenReason.NONE, 0, 0, False
 
@@ -354,7 +354,7 @@ class Balancer:
         """Want even batches from now on."""
         if not self.refusal and reason:
             self.refusal = reason
-            self._told_ns = 0
+            self._reported_ns = 0
             _say(f"batches stay even: {reason.value}: {reason.text}")
 
 

@@ -4,9 +4,9 @@
 
 Every rank reports; rank 0 proposes sizes that begin at a batch that no rank has taken yet. A rank
 that acknowledges a proposal promises to ask for the decision before it takes that batch. Rank 0
-commits once all have acknowledged, and aborts where it reaches that batch first. So all ranks
-change at the same batch, however far ahead one of them is (two-phase commit), and nobody waits
-for a rank that does not take part.
+commits once all have acknowledged, and aborts where it reaches that batch first. With this
+two-phase commit all ranks change at the same batch, even if some are ahead, and none waits for a
+rank that does not take part.
 """
 
 from __future__ import annotations

@@ -82,7 +82,8 @@ class LoaderReports:
     observed: Mapping[ContainerKey, ObservedLoader] = field(default_factory=dict)
     invalid_total: int = 0
     _due: float = 0.0
-    _told: dict[ContainerKey, list[str]] = field(default_factory=dict)
+    _sent: dict[ContainerKey, list[str]] = field(default_factory=dict)
+    """Texts of the Events of each container."""
 
     def look(self, bindings: Iterable[ContainerBinding], now: float) -> None:
         """Read the reports of these containers every few seconds; those of others are forgotten.
@@ -95,7 +96,7 @@ class LoaderReports:
             return
         self._due = now + IO_WINDOW_S
         observed: dict[ContainerKey, ObservedLoader] = {}
-        told: dict[ContainerKey, list[str]] = {}
+        sent: dict[ContainerKey, list[str]] = {}
         for binding in bindings:
             try:
                 report = read_loader(self.folder(binding.key))
@@ -104,15 +105,15 @@ class LoaderReports:
                 continue
             if report is not None:
                 observed[binding.key] = report
-                told[binding.key] = self._told.get(binding.key, [])
-                self._tell(binding, report, told[binding.key])
-        self.observed, self._told = observed, told
+                sent[binding.key] = self._sent.get(binding.key, [])
+                self._announce(binding, report, sent[binding.key])
+        self.observed, self._sent = observed, sent
 
-    def _tell(self, binding: ContainerBinding, report: ObservedLoader, told: list[str]) -> None:
+    def _announce(self, binding: ContainerBinding, report: ObservedLoader, sent: list[str]) -> None:
         text = report.text()
-        if report.state is LoaderState.TUNING or text in told or len(told) >= MOST_EVENTS:
+        if report.state is LoaderState.TUNING or text in sent or len(sent) >= MOST_EVENTS:
             return
-        told.append(text)
+        sent.append(text)
         subject = EventSubject(
             namespace=binding.pod_namespace, name=binding.pod_name, uid=binding.key.pod_uid
         )

@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from ullage.api.dataio import MAX_STARVATIONS, IoFairness, ObservedStarvation, StarvationCause
+from ullage.api.dataio import MAX_STARVATIONS, IoFairness, ObservedStarvation
 from ullage.engines.dataio.fairness import VolumeUse
 from ullage.engines.dataio.limits import next_limits
 from ullage.engines.dataio.starvation import Starvation, StarvationWatch
@@ -35,7 +35,6 @@ SYSTEM_PRIORITY: Final = 2_000_000_000
 """Priority from which a pod serves the node itself (``SystemCriticalPriority`` of Kubernetes)."""
 EXEMPT_NAMESPACES: Final = frozenset(("kube-system",))
 MOST_SERIES: Final = 64
-_CAUSES: Final = {cause.value: cause for cause in StarvationCause}
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -98,7 +97,7 @@ class IoWatch:
         self._asked = False
         self._problem = ""
         self._names: dict[str, str] = {}
-        self._told: set[tuple[str, str, str]] = set()
+        self._reported: set[tuple[str, str, str]] = set()
         self._limit_failures = 0
         self.fairness = IoFairness.OBSERVE
         """What the SchedulingPolicy says."""
@@ -210,7 +209,7 @@ class IoWatch:
                     hog_namespace=hog.namespace,
                     hog=hog.name,
                     hog_percent=min(100, round(100 * short.hog_part)),
-                    cause=_CAUSES[short.cause.value],
+                    cause=short.cause,
                     bytes_per_s=round(short.got),
                     wanted_bytes_per_s=round(short.wanted),
                     limit_bytes_per_s=round(self._limits.get(case.volume, {}).get(short.hog, 0)),
@@ -219,14 +218,14 @@ class IoWatch:
             )
         keys = {(report.volume, report.pod_uid, report.hog_uid) for report in reports}
         for report in reports:
-            if (report.volume, report.pod_uid, report.hog_uid) not in self._told:
-                self._tell(report)
-        changed = keys != self._told
-        self._told, self.reports = keys, tuple(reports)
+            if (report.volume, report.pod_uid, report.hog_uid) not in self._reported:
+                self._announce(report)
+        changed = keys != self._reported
+        self._reported, self.reports = keys, tuple(reports)
         if changed:
             self.on_change()
 
-    def _tell(self, report: ObservedStarvation) -> None:
+    def _announce(self, report: ObservedStarvation) -> None:
         text = report.text(self._sources.node)
         _log.info("a container starves", pod=f"{report.namespace}/{report.pod}", text=text)
         subject = EventSubject(namespace=report.namespace, name=report.pod, uid=report.pod_uid)

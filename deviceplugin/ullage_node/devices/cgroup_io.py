@@ -16,7 +16,6 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +40,8 @@ MOST_THREADS: Final = 256
 COUNTED_MOST: Final = 1 << 63
 """No counter is above it."""
 
-_DEVICE: Final = re.compile(r"[0-9]{1,6}:[0-9]{1,8}")
+DEVICE: Final = re.compile(r"[0-9]{1,6}:[0-9]{1,8}")
+"""A major:minor number."""
 _READS_AND_WRITES: Final = frozenset(("Read", "Write"))
 
 
@@ -75,13 +75,6 @@ class IoCounters:
     devices: Mapping[str, IoCount]
     stalled_us: int | None
     throttled_us: int
-
-
-class IoLimitKind(StrEnum):
-    """Files that limit the bytes per second of a container on a device."""
-
-    V2 = "v2"
-    V1 = "v1"
 
 
 def io_root(root: Path) -> tuple[Path, CgroupVersion]:
@@ -173,7 +166,7 @@ def _from_io_stat(stat: str) -> dict[str, IoCount]:
     devices: dict[str, IoCount] = {}
     for line in stat.splitlines():
         device, *words = line.split()[:16] or [""]
-        if not _DEVICE.fullmatch(device) or len(devices) >= MOST_VOLUMES:
+        if not DEVICE.fullmatch(device) or len(devices) >= MOST_VOLUMES:
             continue
         values = {name: _count(value) for name, _, value in (word.partition("=") for word in words)}
         devices[device] = IoCount(
@@ -196,7 +189,7 @@ def _sums(text: str) -> dict[str, int]:
     sums: dict[str, int] = {}
     for line in text.splitlines():
         words = line.split()
-        if len(words) == 3 and words[1] in _READS_AND_WRITES and _DEVICE.fullmatch(words[0]):
+        if len(words) == 3 and words[1] in _READS_AND_WRITES and DEVICE.fullmatch(words[0]):
             sums[words[0]] = sums.get(words[0], 0) + _count(words[2])
     return sums
 
@@ -305,13 +298,13 @@ NO_LIMIT: Final = DeviceLimit(read=None, write=None)
 _V1_FILES: Final = ("blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device")
 
 
-def read_limit(folder: Path, kind: IoLimitKind, device: str) -> DeviceLimit:
+def read_limit(folder: Path, version: CgroupVersion, device: str) -> DeviceLimit:
     """The limit of a container on a device.
 
     Raises:
         CgroupUnreadable: a file exists and cannot be read.
     """
-    if kind is IoLimitKind.V2:
+    if version is CgroupVersion.V2:
         for line in (read_text(folder / "io.max") or "").splitlines():
             name, *words = line.split()[:8] or [""]
             if name == device:
@@ -329,13 +322,13 @@ def _limited(word: str) -> int | None:
     return None if word == "max" else _count(word) or None
 
 
-def write_limit(folder: Path, kind: IoLimitKind, device: str, limit: DeviceLimit) -> None:
+def write_limit(folder: Path, version: CgroupVersion, device: str, limit: DeviceLimit) -> None:
     """Limit a container on a device.
 
     Raises:
         OSError: the kernel refuses it, or the container is gone.
     """
-    if kind is IoLimitKind.V2:
+    if version is CgroupVersion.V2:
         words = (
             f"{name}={'max' if value is None else value}"
             for name, value in (("rbps", limit.read), ("wbps", limit.write))
@@ -359,7 +352,7 @@ def count_on_all_disks(base: Path, partitions: Path, counted: set[str]) -> None:
     for line in (read_text(partitions) or "").splitlines()[2:]:
         words = line.split()
         device = ":".join(words[:2])
-        if len(words) == 4 and device not in counted and _DEVICE.fullmatch(device):
+        if len(words) == 4 and device not in counted and DEVICE.fullmatch(device):
             counted.add(device)
             with contextlib.suppress(OSError):  # a partition, or no medium
                 _write(base / _V1_FILES[0], f"{device} 0")

@@ -18,7 +18,6 @@ from typing import Final
 from ullage_node.devices.cgroup_io import (
     DeviceLimit,
     IoCgroup,
-    IoLimitKind,
     count_on_all_disks,
     find_containers,
     io_root,
@@ -43,7 +42,7 @@ class HeldLimit:
     container: IoCgroup
     device: str
     folder: Path
-    kind: IoLimitKind
+    version: CgroupVersion
     bytes_per_s: int
     before: DeviceLimit
 
@@ -89,8 +88,7 @@ class IoLimiter:
         wanted = {(limit.container, limit.device): limit.bytes_per_s for limit in limits}
         problems = self._undo([at for at in self.held if at not in wanted])
         base, version = io_root(self.cgroup_root)
-        kind = IoLimitKind.V2 if version is CgroupVersion.V2 else IoLimitKind.V1
-        if kind is IoLimitKind.V1:
+        if version is CgroupVersion.V1:
             count_on_all_disks(base, self.partitions, self._counted)
         folders = find_containers(base) if wanted else {}
         for (container, device), rate in wanted.items():
@@ -99,7 +97,7 @@ class IoLimiter:
                 problems += self._undo([at for at in self.held if at == (container, device)])
                 continue
             try:
-                self._hold(container, device, folder, kind, rate)
+                self._hold(container, device, folder, version, rate)
             except (OSError, CgroupUnreadable) as error:
                 problems.append(f"{container.pod_uid} on {device}: {error}")
         return "; ".join(problems)
@@ -112,9 +110,9 @@ class IoLimiter:
         return "; ".join(problems)
 
     def _hold(
-        self, container: IoCgroup, device: str, folder: Path, kind: IoLimitKind, rate: int
+        self, container: IoCgroup, device: str, folder: Path, version: CgroupVersion, rate: int
     ) -> None:
-        seen = read_limit(folder, kind, device)
+        seen = read_limit(folder, version, device)
         at = (container, device)
         held = self.held.get(at)
         # what stands there and is not ours is the runtime's
@@ -123,7 +121,7 @@ class IoLimiter:
             container=container,
             device=device,
             folder=folder,
-            kind=kind,
+            version=version,
             bytes_per_s=rate,
             before=before,
         )
@@ -132,7 +130,7 @@ class IoLimiter:
             self.held[at] = limit
             self._save()
         if limit.written != seen:
-            write_limit(folder, kind, device, limit.written)
+            write_limit(folder, version, device, limit.written)
 
     def _undo(self, gone: list[LimitKey]) -> list[str]:
         problems: list[str] = []
@@ -141,7 +139,7 @@ class IoLimiter:
             try:
                 # An entry whose directory is not a container's is not ours: leave it alone.
                 if self._is_container(limit.folder):
-                    write_limit(limit.folder, limit.kind, limit.device, limit.before)
+                    write_limit(limit.folder, limit.version, limit.device, limit.before)
             except OSError as error:
                 if limit.folder.is_dir():
                     problems.append(f"{limit.container.pod_uid} on {limit.device}: {error}")
@@ -168,7 +166,7 @@ class IoLimiter:
                 "cgroup": limit.container.name,
                 "device": limit.device,
                 "folder": str(limit.folder),
-                "kind": limit.kind.value,
+                "version": limit.version.value,
                 "bytesPerSecond": limit.bytes_per_s,
                 "before": [limit.before.read, limit.before.write],
             }
@@ -198,7 +196,7 @@ def _from_row(row: dict[str, object]) -> HeldLimit:
         container=IoCgroup(str(row["podUID"]), str(row["cgroup"])),
         device=str(row["device"]),
         folder=Path(str(row["folder"])),
-        kind=IoLimitKind(str(row["kind"])),
+        version=CgroupVersion(int(str(row["version"]))),
         bytes_per_s=int(str(row["bytesPerSecond"])),
         before=DeviceLimit(read=read, write=write),
     )

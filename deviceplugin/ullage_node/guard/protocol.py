@@ -18,7 +18,7 @@ from typing import Annotated, Final, TypeVar
 from ullage.api.codec import Wire
 from ullage.api.readers import LARGEST, JsonObject, WireError, text, whole
 from ullage.api.wire_fields import NEEDED, Embedded, Kind, between, cut, known_word, number
-from ullage_node.devices.cgroup_io import IoCgroup
+from ullage_node.devices.cgroup_io import DEVICE, IoCgroup
 from ullage_node.model.devices import ContainerKey
 from ullage_node.times import FREEZE_MOST_S
 
@@ -36,7 +36,6 @@ LIMIT_LEAST: Final = 1 << 20
 
 _POD_UID: Final = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CGROUP: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.:@]{0,254}")
-_DEVICE: Final = re.compile(r"[0-9]{1,6}:[0-9]{1,8}")
 _CONTAINER: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -105,7 +104,7 @@ def _cgroup(raw: JsonObject) -> IoCgroup:
 
 def _device(raw: JsonObject, field: str) -> str:
     device = text(raw, field)
-    if not _DEVICE.fullmatch(device):
+    if not DEVICE.fullmatch(device):
         raise WireError(f"{field}: {device!r} is no major:minor number")
     return device
 

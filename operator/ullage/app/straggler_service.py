@@ -35,7 +35,7 @@ class StragglerService:
             await asyncio.sleep(STRAGGLER_LOOK_S)
 
     def end_term(self) -> None:
-        """Forget what this leadership told."""
+        """Forget the Events of this leadership."""
         self._memory = {}
 
     def look(self) -> None:

@@ -7,7 +7,6 @@ Read from the GPUNodes of its pods, where the hook times steps (``runtime.inject
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -21,7 +20,7 @@ from ullage.cli.tables import BAD, table_of
 from ullage.cluster.records.pod import PodRecord
 from ullage.engines.stragglers.detector import find_stragglers
 from ullage.ports import ClusterPort, Forbidden, NotFound
-from ullage.scheduling.observation.stragglers import RankOfPod, millis, remarks
+from ullage.scheduling.observation.stragglers import RankOfPod, millis, pods_by_device, remarks
 
 MOST_NODES: Final = 64
 """Nodes that are read for one answer."""
@@ -62,9 +61,7 @@ def _on(node: str, body: ports.JsonObject, by_uid: Mapping[str, PodRecord]) -> I
             slices.append(ObservedSlice.from_wire(raw))
         except WireError:  # of another version; the operator reports it
             continue
-    residents: defaultdict[str, set[str]] = defaultdict(set)
-    for seen in slices:
-        residents[seen.gpu].add(seen.key.pod_uid)
+    residents = pods_by_device(slices)
     names = _names(body)
     for seen in slices:
         pod = by_uid.get(seen.key.pod_uid)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
+
+from ullage.api.dataio import StarvationCause
 
 STARVED_BELOW: Final = 0.8
 """Part of its fair share below which a container is short. Chosen."""
@@ -25,13 +26,6 @@ HOG_LEAST: Final = 0.1
 """Least part of the volume that a hog takes above its fair share. Chosen."""
 IDLE: Final = 0.01
 """Part of the volume's traffic below which a container that does not wait is left out."""
-
-
-class IoCause(StrEnum):
-    """The resource that a hog takes too much of."""
-
-    BANDWIDTH = "Bandwidth"
-    REQUESTS = "Requests"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +84,7 @@ class Shortfall:
     wanted: float
     fair: float
     hog_part: float
-    cause: IoCause
+    cause: StarvationCause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +166,12 @@ def judge(uses: Sequence[VolumeUse]) -> VolumeJudgement:
         ]
         excess, part, cause, hog = max(
             takes,
-            key=lambda take: (round(take[0], 2), take[2] is IoCause.BANDWIDTH, str(take[3].key)),
-            default=(0.0, 0.0, IoCause.BANDWIDTH, use),
+            key=lambda take: (
+                round(take[0], 2),
+                take[2] is StarvationCause.BANDWIDTH,
+                str(take[3].key),
+            ),
+            default=(0.0, 0.0, StarvationCause.BANDWIDTH, use),
         )
         if excess >= HOG_LEAST:
             short.append(
@@ -192,13 +190,13 @@ def judge(uses: Sequence[VolumeUse]) -> VolumeJudgement:
 
 def _excesses(
     use: VolumeUse, fair: float, moved: float, requests: float, active: Sequence[VolumeUse]
-) -> list[tuple[float, float, IoCause]]:
+) -> list[tuple[float, float, StarvationCause]]:
     """Parts of the volume that a container takes above its fair share: of bytes, of requests."""
-    excesses: list[tuple[float, float, IoCause]] = []
+    excesses: list[tuple[float, float, StarvationCause]] = []
     if moved > 0:
         part = use.bytes_per_s / moved
-        excesses.append((part - fair / moved, part, IoCause.BANDWIDTH))
+        excesses.append((part - fair / moved, part, StarvationCause.BANDWIDTH))
     if requests > 0:
         part = use.requests_per_s / requests
-        excesses.append((part - 1 / len(active), part, IoCause.REQUESTS))
+        excesses.append((part - 1 / len(active), part, StarvationCause.REQUESTS))
     return excesses

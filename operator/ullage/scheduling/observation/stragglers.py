@@ -10,12 +10,12 @@ for others.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ullage.api.reasons import Reason
 from ullage.api.rebalancing import EvenReason, StragglerPolicy
-from ullage.api.slices import ObservedRank
+from ullage.api.slices import ObservedRank, ObservedSlice
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.stragglers.detector import RankTimes, SlowCause, SlowRank, find_stragglers
@@ -147,15 +147,15 @@ class Slowness:
         cause: Of that.
         since: Begin of this state, seconds since the epoch.
         seen: When a rank was slow last.
-        told: The rank and cause that its owner was told of last, and when.
-        divided: When its owner was told last that batches are uneven; 0 = they are not.
+        reported: The rank and cause of the last Event, and its time.
+        divided: Time of the last Event on uneven batches; 0 = they are even.
     """
 
     rank: int = -1
     cause: SlowCause = SlowCause.COMPUTE
     since: float = 0.0
     seen: float = 0.0
-    told: tuple[int, SlowCause, float] | None = None
+    reported: tuple[int, SlowCause, float] | None = None
     divided: float = 0.0
 
 
@@ -166,6 +166,18 @@ class StragglerNews:
     job: WorkloadRecord
     reason: Reason
     text: str
+
+
+def pods_by_device(slices: Iterable[ObservedSlice]) -> Mapping[str, Set[str]]:
+    """Uids of the pods with a slice, by device.
+
+    Args:
+        slices: Of one node.
+    """
+    residents: defaultdict[str, set[str]] = defaultdict(set)
+    for seen in slices:
+        residents[seen.gpu].add(seen.key.pod_uid)
+    return residents
 
 
 def ranks_by_job(snapshot: Snapshot, now: float) -> Mapping[str, Sequence[RankOfPod]]:
@@ -182,9 +194,7 @@ def ranks_by_job(snapshot: Snapshot, now: float) -> Mapping[str, Sequence[RankOf
             seen.ranks for seen in node.observed
         ):
             continue
-        residents: defaultdict[str, set[str]] = defaultdict(set)
-        for seen in node.observed:
-            residents[seen.gpu].add(seen.key.pod_uid)
+        residents = pods_by_device(node.observed)
         for seen in node.observed:
             pod = snapshot.pods.get(seen.key.pod_uid)
             job = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
@@ -225,8 +235,8 @@ def look(
         ranks = ranks_of.get(uid, ())
         if job is None or not ranks:
             continue  # it has ended, or starts again
-        after, told = _next(job, ranks, before.get(uid, Slowness()), now)
-        news += told
+        after, of_job = _next(job, ranks, before.get(uid, Slowness()), now)
+        news += of_job
         if after != Slowness():
             memory[uid] = after
     return memory, news
@@ -245,13 +255,13 @@ def _next(
             after = replace(after, rank=number, cause=slowest.cause, since=now)
         after = replace(after, seen=now)
         if now - after.since >= STRAGGLER_HELD_S and _is_news(after, now):
-            after = replace(after, told=(number, slowest.cause, now))
+            after = replace(after, reported=(number, slowest.cause, now))
             rank = ranks[slowest.at]
             text = "; ".join(filter(None, (_slowness(rank, slowest), _advice(rank, slowest.cause))))
             news.append(StragglerNews(job=job, reason=Reason.STRAGGLER_FOUND, text=text))
     elif now - before.seen >= STRAGGLER_GONE_S:
-        if before.told is not None:
-            text = f"rank {before.told[0]} is as fast as the others again"
+        if before.reported is not None:
+            text = f"rank {before.reported[0]} is as fast as the others again"
             news.append(StragglerNews(job=job, reason=Reason.STRAGGLER_GONE, text=text))
         after = Slowness(divided=before.divided)
     smallest = _smallest(ranks)
@@ -265,8 +275,8 @@ def _next(
 
 
 def _is_news(slowness: Slowness, now: float) -> bool:
-    """True if the owner does not know it, or was told long ago."""
-    told = slowness.told
-    if told is None or told[:2] != (slowness.rank, slowness.cause):
+    """True if no Event says it, or the last one is long ago."""
+    reported = slowness.reported
+    if reported is None or reported[:2] != (slowness.rank, slowness.cause):
         return True
-    return now - told[2] >= STRAGGLER_QUIET_S
+    return now - reported[2] >= STRAGGLER_QUIET_S

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.engines.dataio.fairness import IoCause, VolumeUse, jain_index, judge, max_min_shares
+from ullage.api.dataio import StarvationCause
+from ullage.engines.dataio.fairness import VolumeUse, jain_index, judge, max_min_shares
 from ullage.engines.dataio.starvation import WINDOWS, StarvationWatch
 
 MB = 1e6
@@ -53,7 +54,7 @@ def test_jains_index_is_bounded_and_knows_no_unit(ratios: list[float], unit: flo
 def test_a_hog_of_bandwidth_is_named_with_its_victim() -> None:
     judgement = judge([use("etl", 78, 0.99), use("train", 22, 0.75)])
     (short,) = judgement.short
-    assert (short.victim, short.hog, short.cause) == ("train", "etl", IoCause.BANDWIDTH)
+    assert (short.victim, short.hog, short.cause) == ("train", "etl", StarvationCause.BANDWIDTH)
     assert short.got == 22 * MB
     assert short.wanted == pytest.approx(88 * MB)
     assert short.hog_part == pytest.approx(0.78)
@@ -63,7 +64,7 @@ def test_a_hog_of_bandwidth_is_named_with_its_victim() -> None:
 def test_a_hog_of_requests_is_named_though_it_moves_few_bytes() -> None:
     small = use("index", 12, 0.99, requests_per_s=3000)
     (short,) = judge([small, use("train", 4, 0.9, requests_per_s=32)]).short
-    assert (short.hog, short.cause) == ("index", IoCause.REQUESTS)
+    assert (short.hog, short.cause) == ("index", StarvationCause.REQUESTS)
 
 
 @pytest.mark.parametrize(

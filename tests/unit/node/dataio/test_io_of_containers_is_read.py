@@ -20,7 +20,6 @@ from ullage_node.devices.cgroup_io import (
     DeviceLimit,
     IoCgroup,
     IoCount,
-    IoLimitKind,
     WaitSampler,
     find_containers,
     io_root,
@@ -148,12 +147,12 @@ def test_whatever_stands_in_the_files_figures_are_bounded(
 )
 def test_limits_of_version_2_are_read(tmp_path: Path, text: str, expected: DeviceLimit) -> None:
     (tmp_path / "io.max").write_text(text)
-    assert read_limit(tmp_path, IoLimitKind.V2, "8:0") == expected
+    assert read_limit(tmp_path, CgroupVersion.V2, "8:0") == expected
 
 
 def test_limits_of_version_2_are_written_as_the_kernel_reads_them(tmp_path: Path) -> None:
     (tmp_path / "io.max").write_text("")
-    write_limit(tmp_path, IoLimitKind.V2, "8:0", DeviceLimit(read=5, write=None))
+    write_limit(tmp_path, CgroupVersion.V2, "8:0", DeviceLimit(read=5, write=None))
     assert (tmp_path / "io.max").read_text() == "8:0 rbps=5 wbps=max"
 
 
@@ -168,11 +167,11 @@ def test_this_kernel_takes_and_shows_limits_of_version_1() -> None:
     folder.mkdir()
     try:
         limit = DeviceLimit(read=3 << 20, write=4 << 20)
-        assert read_limit(folder, IoLimitKind.V1, number) == NO_LIMIT
-        write_limit(folder, IoLimitKind.V1, number, limit)
-        assert read_limit(folder, IoLimitKind.V1, number) == limit
-        write_limit(folder, IoLimitKind.V1, number, NO_LIMIT)
-        assert read_limit(folder, IoLimitKind.V1, number) == NO_LIMIT
+        assert read_limit(folder, CgroupVersion.V1, number) == NO_LIMIT
+        write_limit(folder, CgroupVersion.V1, number, limit)
+        assert read_limit(folder, CgroupVersion.V1, number) == limit
+        write_limit(folder, CgroupVersion.V1, number, NO_LIMIT)
+        assert read_limit(folder, CgroupVersion.V1, number) == NO_LIMIT
         counters = read_counters(Path("/sys/fs/cgroup"), CgroupVersion.V1, folder)
         assert counters is not None
     finally:

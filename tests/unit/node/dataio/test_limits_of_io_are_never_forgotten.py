@@ -11,7 +11,8 @@ import pytest
 
 from fakes.io_tree import IoTree
 from ullage.api.readers import WireError
-from ullage_node.devices.cgroup_io import IoCgroup, IoLimitKind, read_limit
+from ullage_node.devices.cgroup_io import IoCgroup, read_limit
+from ullage_node.devices.cgroups import CgroupVersion
 from ullage_node.guard.io_limits import IoLimiter
 from ullage_node.guard.protocol import GuardRequest, GuardVerb, IoLimit, decode_request, encode
 
@@ -27,7 +28,7 @@ class Files:
 
     @property
     def read(self) -> int | None:
-        kind = IoLimitKind.V2 if self.tree.version == 2 else IoLimitKind.V1
+        kind = CgroupVersion.V2 if self.tree.version == 2 else CgroupVersion.V1
         return read_limit(self.folder, kind, "7:0").read
 
     def set(self, rate: int | None) -> None:
