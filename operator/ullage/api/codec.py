@@ -59,6 +59,8 @@ class Codec(NamedTuple, Generic[Record]):
     shape: Shape
     words: bool = False
     """Words of other versions can stand in it."""
+    always: bool = False
+    """It has a field that is always written."""
 
 
 _SPELLED: Final = {"kib": "KiB", "mib": "MiB", "uid": "UID", "pid": "PID"}
@@ -145,6 +147,7 @@ def derived(
     reads: list[tuple[bool, tuple[str, str, Callable[[JsonObject, str], object], object]]] = []
     writes: list[tuple[str, Callable[[object], object], Callable[..., object] | None, bool]] = []
     shape: list[tuple[str, str, tuple[Schema, ...]]] = []
+    always = False
     for field in fields(record):  # type: ignore[arg-type]  # every record is a dataclass
         attribute = field.name
         if attribute in leave_out:
@@ -172,6 +175,7 @@ def derived(
         words = kind.words and IF_KNOWN not in marks
         reads.append((words, (attribute, name, read, absent)))
         kept = NEEDED in marks or KEPT in marks or _scalar_or_none(hint)
+        always |= NEEDED in marks or (KEPT in marks and _optional(hint) is None)
         writes.append((name, attrgetter(attribute), kind.write, kept))
     words_first = sorted(reads, key=lambda read: not read[0])
     plan = [step for _, step in words_first]
@@ -201,7 +205,8 @@ def derived(
                     body[name] = stored
         return body
 
-    return Codec(from_wire, to_wire, Shape(record, tuple(shape)), any(words for words, _ in reads))
+    words_in_it = any(words for words, _ in reads)
+    return Codec(from_wire, to_wire, Shape(record, tuple(shape)), words_in_it, always)
 
 
 def _parts(hint: object) -> tuple[object, tuple[object, ...]]:
@@ -270,7 +275,7 @@ def _many(item: object, marks: tuple[object, ...]) -> Kind | None:
 
 def rows(codec: Codec[Record], listed: Listed = _AS_IT_STANDS, *, skips: bool = False) -> Kind:
     """A list of records; ``skips`` = those with words of other versions are passed over."""
-    read, write, shape, words = codec
+    read, write, shape, words, _ = codec
     rank, most, order, key = listed.rank, listed.most, listed.order, listed.key
     kept = slice(None) if listed.newest is None else slice(-listed.newest, None)
 
@@ -325,7 +330,14 @@ def _map(value: Kind, own: tuple[object, ...]) -> Kind:
 
 
 def nested(codec: Codec[Any], *, optional: bool = False, kept: bool = False) -> Kind:
-    """A record in a record; one that is optional and empty is none, unless such are ``kept``."""
+    """A record in a record; one that is optional and empty is none, unless such are ``kept``.
+
+    Raises:
+        TypeError: one that is kept can be empty. Server-side apply makes null of an object that
+            loses its last field, which the API server refuses, and with it the whole status.
+    """
+    if kept and not codec.always:
+        raise TypeError(f"{codec.shape.record.__name__} is kept and has no field that is")
     read = codec.read
 
     def of_section(raw: JsonObject, field: str) -> object:

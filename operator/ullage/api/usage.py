@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from ullage.api.codec import Wire
-from ullage.api.wire_fields import Counted, Flag, Schema, count
+from ullage.api.wire_fields import KEPT, Counted, Flag, Schema, count
 
 _Percent: TypeAlias = Annotated[int, count(100)]
 
@@ -48,7 +48,7 @@ class RecentUsage(Wire):
 class DeviceTime(Wire):
     """Device time in milliseconds of a whole device; used + wasted = allocated, exactly."""
 
-    allocated_ms: Counted = 0
+    allocated_ms: Annotated[Counted, KEPT] = 0
     """Device time that could be used and was measured."""
     used_ms: Counted = 0
     """The part of it in which multiprocessors worked."""

@@ -47,6 +47,7 @@ from ullage.scheduling.model.plan import (
 )
 
 log = structlog.get_logger("ullage.loop")
+_INVALID: Final = 422
 _REFUSED_SLICE: Final = re.compile(r"\bspec\.slices\[([0-9]{1,4})\]")
 """Path of a slice in an API refusal."""
 
@@ -173,15 +174,15 @@ class DecisionLoop:
         self._trigger.poke("write-failed")
 
     def _blame(self, action: Action, error: ApiError) -> None:
-        """Set a workload aside if its status cannot be built or the API refuses its slice.
+        """Set a workload aside if its status cannot be built or the API refuses it, or its slice.
 
         A GPUNode has slices of many: one that is refused would block all of them.
         """
         if self.last_inputs is None:
             return
         snapshot, uid = self.last_inputs[0], ""
-        if isinstance(action, SetStatus) and error.reason == FAILED:
-            uid = action.owner.uid
+        if isinstance(action, SetStatus) and isinstance(error, Refused):
+            uid = action.owner.uid if error.reason == FAILED or error.status == _INVALID else ""
         elif isinstance(action, ApplyGPUNode) and (match := _REFUSED_SLICE.search(error.message)):
             uid = _owner_of_slice(snapshot, action, int(match[1]))
         if uid:

@@ -32,6 +32,9 @@ from ullage.scheduling.model.plan import (
     CreatePod,
     CreateTrial,
     EvictPod,
+    RegisterNode,
+    TaintNode,
+    UngatePod,
 )
 
 
@@ -67,6 +70,8 @@ class RequestVerdict(StrEnum):
 
     MOVED_ON = "conflict"
     """The object has changed: plan again."""
+    INVALID = "invalid"
+    """The API refuses the content. It may be valid for the next state of the object."""
     LOST = "lost"
     """A newer leader has written."""
     REFUSED = "refused"
@@ -91,6 +96,8 @@ WEBHOOK_SILENT: Final = "failed calling webhook"
 """Text in the API server's answer (500) where a mandatory admission webhook does not answer."""
 CREATES = (CreatePod, CreateTrial, ApplyDeployment, ApplyRouter, ApplyService)
 """Actions whose refusal is reported as that of a create."""
+PATCHES = (RegisterNode, TaintNode, UngatePod)
+"""Actions that are sent as a JSON patch."""
 
 
 def _names_the_epoch(message: str) -> bool:
@@ -124,6 +131,8 @@ def judge(action: Action, error: ApiError) -> RequestVerdict:
         return RequestVerdict.REFUSED
     if isinstance(error, Forbidden):
         return RequestVerdict.FORBIDDEN
+    if isinstance(error, Invalid):  # of a JSON patch: a ``test`` in it failed
+        return RequestVerdict.MOVED_ON if isinstance(action, PATCHES) else RequestVerdict.INVALID
     return RequestVerdict.BROKEN if isinstance(error, BadRequest) else RequestVerdict.MOVED_ON
 
 

@@ -136,6 +136,11 @@ def key_of(action: Action) -> ObjectKey:
     return _place(action)[1:]
 
 
+def status_key(owner: ObjectRef) -> ObjectKey:
+    """The status of a workload, as a write to it is named."""
+    return _at(ApiVerb.APPLY, owner, STATUS)[1:]
+
+
 def _place(action: Action) -> Place:
     match action:
         case CreatePod():

@@ -242,14 +242,23 @@ def apply(
     """The object after an apply, and the paths the applier now owns.
 
     ``live`` is {} for a new object. Raises a 409 Refusal for a field that someone else set to
-    another value, unless forced.
+    another value, unless forced, and a 422 one for an object that loses its last field while the
+    applier still states it: the real merge makes null of it.
     """
     mine, others = _split(decode(live.get("metadata", {}).get("managedFields", ())), owner)
     wanted = frozenset(flatten(config, shape))
     merged = merge(live, config, shape)
     kept = frozenset().union(*(entry.paths for entry in others), wanted)
     inner = {path[:n] for path in kept for n in range(1, len(path))}
-    result = remove(merged, shape, mine.paths - kept - inner)
+    gone = mine.paths - kept - inner
+    for at in sorted(path for path, leaf in flatten(config, shape).items() if leaf == {}):
+        if any(path[: len(at)] == at and path != at for path in gone):
+            where = ".".join(step[2:] for step in at)
+            raise Refusal(
+                422,
+                f'{where}: Invalid value: "null": {where} in body must be of type object: "null"',
+            )
+    result = remove(merged, shape, gone)
     changed, _ = differences(flatten(live, shape), flatten(result, shape))
     conflicts = {e.owner: e.paths & changed for e in others if e.paths & changed}
     if conflicts and not force:

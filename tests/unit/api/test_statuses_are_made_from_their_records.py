@@ -12,7 +12,8 @@ import pytest
 from docs.generate.crds.records import shaped
 from docs.generate.crds.structural import SchemaError
 from ullage.api.codec import derived
-from ullage.api.wire_fields import INT32, Count, Listed, Name, Schema, Signed, keyed
+from ullage.api.wire_fields import INT32, KEPT, Count, Listed, Name, Schema, Signed, keyed
+from ullage.cluster.records.efficiency import EfficiencyRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,13 @@ class Silent:
     depth: Count = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """It is written with a record that may say nothing."""
+
+    sums: Annotated[Silent, KEPT] = Silent()
+
+
 def test_bounds_lists_and_texts_are_those_of_the_record() -> None:
     node = shaped(derived(Box).shape)
     stones = node["properties"]["stones"]  # type: ignore[index]
@@ -72,3 +80,11 @@ def test_a_field_that_the_codec_leaves_out_is_in_no_schema() -> None:
 def test_a_field_without_a_docstring_is_refused() -> None:
     with pytest.raises(SchemaError, match=r"Silent\.depth has no docstring"):
         shaped(derived(Silent).shape)
+
+
+def test_a_record_that_is_kept_is_never_written_as_an_empty_object() -> None:
+    """Server-side apply makes null of an object that loses its last field."""
+    with pytest.raises(TypeError, match="Silent is kept and has no field that is"):
+        derived(Account)
+    status = derived(EfficiencyRecord).write(EfficiencyRecord(since=1.0, as_of=2.0))
+    assert status["row"] == status["earlier"] == {"allocatedMs": 0}

@@ -349,3 +349,19 @@ def test_too_many_requests_end_after_three_tries() -> None:
     rig = one(do.evict(), Throttled(429, "too many requests"), times=99, seconds=60)
     assert len(rig.cluster.calls) == 3
     assert isinstance(rig.errors[0], Throttled)
+
+
+def test_a_status_that_stays_invalid_is_shown_by_an_event() -> None:
+    async def main() -> Rig:
+        async with a_rig() as rig:
+            rig.cluster.fail(Invalid(422, "status.size: Invalid value"), name="train", times=3)
+            for number in range(3):
+                await rig.write(do.status(f"phase {number}"), seconds=1)
+            return rig
+
+    rig = run_virtual(main())
+    assert [type(error) for error in rig.errors] == [Invalid, Invalid, Refused]
+    (event,) = [call.body for call in rig.cluster.calls if call.verb == "create"]
+    assert event["reason"] == "WriteRefused"
+    assert "status.size: Invalid value" in event["message"]
+    assert rig.stats.writes["apply", "TrainingJob/status", "invalid"] == 3

@@ -13,8 +13,8 @@ from fakes.cluster_port import Call
 from fakes.virtual_time import START, run_virtual
 from fakes.writer_rig import a_rig
 from ullage.kube.events import event_name
-from ullage.ports import Throttled
-from ullage.scheduling.model.plan import SetStatus
+from ullage.ports import TRAINING_JOB, ApiError, Conflict, Forbidden, Invalid, Throttled
+from ullage.scheduling.model.plan import Action, SetStatus
 
 
 def test_urgency_orders_what_waits() -> None:
@@ -284,3 +284,54 @@ def test_a_status_in_passing_waits_while_others_are_written() -> None:
 
     (told,) = run_virtual(main())
     assert told.at - START == pytest.approx(60 * 0.09, abs=0.2)
+
+
+def test_a_pod_is_deleted_after_the_status_that_counts_its_failure() -> None:
+    async def main() -> list[tuple[str, str]]:
+        async with a_rig() as rig:
+            rig.cluster.put(TRAINING_JOB, {"metadata": {"name": "train", "namespace": "default"}})
+            rig.cluster.latency_s = 0.5
+            rig.writer.submit([*(do.node(f"n{i}") for i in range(8)), do.status("Restarting")])
+            await asyncio.sleep(0.1)
+            rig.writer.submit([do.delete("train-0")])
+            await rig.settle()
+            return [verb for verb in rig.cluster.verbs() if verb[1].startswith("train")]
+
+    assert run_virtual(main()) == [("apply", "train"), ("delete", "train-0")]
+
+
+@pytest.mark.parametrize(
+    "error", [Conflict(409, "changed", "Conflict"), Invalid(422, "status.row: Invalid value")]
+)
+def test_a_pod_stays_when_the_status_that_counts_its_failure_is_not_accepted(
+    error: ApiError,
+) -> None:
+    async def main() -> tuple[list[tuple[str, str]], list[Action]]:
+        async with a_rig() as rig:
+            rig.cluster.latency_s = 0.5
+            rig.cluster.fail(error, name="train")
+            rig.writer.submit([do.status("Restarting")])
+            await asyncio.sleep(0.1)
+            rig.writer.submit([do.delete("train-0"), do.delete("train-1")])
+            await rig.settle()
+            failed = [action for action, problem in rig.results if problem is error]
+            assert len(failed) == len(rig.results)
+            rig.writer.submit([do.delete("train-0")])  # the next decision
+            await rig.settle()
+            return rig.cluster.verbs(), failed
+
+    verbs, failed = run_virtual(main())
+    assert verbs == [("apply", "train"), ("delete", "train-0")]
+    assert failed == [do.status("Restarting"), do.delete("train-0"), do.delete("train-1")]
+
+
+def test_a_status_in_a_back_off_delays_no_deletion() -> None:
+    async def main() -> list[tuple[str, str]]:
+        async with a_rig() as rig:
+            rig.cluster.fail(Forbidden(403, "cannot patch"), name="train")
+            await rig.write(do.status("Restarting"), seconds=1)
+            rig.writer.submit([do.status("Failed")])
+            await rig.write(do.delete("train-0"), seconds=1)
+            return [verb for verb in rig.cluster.verbs() if verb[0] != "create"]
+
+    assert run_virtual(main()) == [("apply", "train"), ("delete", "train-0")]

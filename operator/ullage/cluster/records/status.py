@@ -134,7 +134,7 @@ class Offer:
     """Pools with the members in each, and what that costs."""
 
     pools: Annotated[
-        tuple[PoolShare, ...], Listed(order=lambda share: share.pool), keyed("pool", most=64)
+        tuple[PoolShare, ...], Listed(order=lambda share: share.pool), keyed("pool", most=64), KEPT
     ] = ()
     """Members by pool; none = the job waits."""
     cost_per_work: Decimal = ""

@@ -5,18 +5,19 @@
 The newest action on an object replaces an older waiting one, so the queue is bounded by the number
 of objects; Events, which have no such bound, are dropped oldest first. Two writes on one object are
 never in flight together, else the older might arrive last. A transitional status waits a little, so
-that the next one can replace it.
+that the next one can replace it. A pod is deleted after the status that counts its failure, and not
+when that is not accepted: with the pod, the failure would be gone uncounted.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage.api.reasons import Reason
-from ullage.kube.requests import ObjectKey, key_of
+from ullage.kube.requests import ObjectKey, key_of, status_key
 from ullage.kube.writer.limits import WriteLimits
 from ullage.scheduling.model.plan import (
     Action,
@@ -87,6 +88,8 @@ class WaitingWrite:
     action: Action
     due: float = 0.0
     """Earliest time of the write, monotonic seconds; an Event yields until then."""
+    after: ObjectKey | None = None
+    """A status that is written first."""
 
 
 class WriteQueue:
@@ -122,13 +125,50 @@ class WriteQueue:
                 lane = before
             if before != lane:
                 del self._lanes[before][key]
-        self._lanes[lane][key] = WaitingWrite(key=key, lane=lane, action=action, due=due)
+        after = self._first(action, now)
+        self._lanes[lane][key] = WaitingWrite(
+            key=key, lane=lane, action=action, due=due, after=after
+        )
         self._place[key] = lane
         events = self._lanes[EVENTS]
         if len(events) > self._limits.events_most:
             oldest = next(iter(events))
             del events[oldest], self._place[oldest]
             self.dropped += 1
+
+    def _first(self, action: Action, now: float) -> ObjectKey | None:
+        """The status to write before a pod is deleted, which becomes as urgent as that.
+
+        A transitional one counts nothing. One in a back-off is not waited for: the pod holds a
+        device meanwhile.
+        """
+        if not isinstance(action, DeletePod):
+            return None
+        key = status_key(action.owner)
+        if self._held.get(key, 0.0) > now + self._limits.moved_on_s:
+            return None
+        if key in self._busy:
+            return key
+        place = self._place.get(key, PASSING)
+        if place >= PASSING:
+            return None
+        self._lanes[0][key] = replace(self._lanes[place].pop(key), lane=0, due=0.0)
+        self._place[key] = 0
+        return key
+
+    def drop_after(self, key: ObjectKey) -> list[Action]:
+        """Take out what waits for a status that was not accepted."""
+        late = [entry for entry in self._lanes[0].values() if entry.after == key]
+        for entry in late:
+            del self._lanes[0][entry.key], self._place[entry.key]
+        return [entry.action for entry in late]
+
+    def _is_free(self, waiting: WaitingWrite) -> bool:
+        """True when no write to the object is under way, nor one that goes first."""
+        if waiting.key in self._busy:
+            return False
+        first = waiting.after
+        return first is None or not (first in self._busy or first in self._place)
 
     def pop(self, now: float) -> WaitingWrite | None:
         """The most urgent action whose object is free; its object is busy until ``done``."""
@@ -154,7 +194,7 @@ class WriteQueue:
         for key, waiting in self._lanes[lane].items():
             if waiting.due > due_until:
                 return None  # a lane is sorted by time
-            if key not in self._busy and self._held.get(key, 0.0) <= now:
+            if self._is_free(waiting) and self._held.get(key, 0.0) <= now:
                 return waiting
         return None
 
@@ -170,7 +210,7 @@ class WriteQueue:
         for number, lane in enumerate(self._lanes):
             due_until = self._due_until(number, now)
             for key, waiting in lane.items():
-                if key in self._busy:
+                if not self._is_free(waiting):
                     continue
                 begins = now + max(0.0, waiting.due - due_until)
                 until = max(self._held.get(key, now), begins)

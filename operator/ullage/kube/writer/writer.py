@@ -23,12 +23,12 @@ from ullage.api.reasons import Reason
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.kube.errors import CREATES, FAILED, Fenced, Refused, RequestVerdict, judge
 from ullage.kube.events import EventRecorder
-from ullage.kube.requests import RequestBuilder, verb_of
+from ullage.kube.requests import RequestBuilder, key_of, verb_of
 from ullage.kube.writer.bucket import Bucket, WriteWindow
 from ullage.kube.writer.limits import WriteLimits
 from ullage.kube.writer.queue import Strikes, WaitingWrite, WriteQueue
 from ullage.kube.writer.send import SENT, Sender
-from ullage.ports import ApiError, BadRequest, Clock, ClusterPort, Invalid, Throttled
+from ullage.ports import ApiError, BadRequest, Clock, ClusterPort, Throttled
 from ullage.process.faults import fault_text
 from ullage.scheduling.model.plan import Action, Emit, SetStatus
 
@@ -191,11 +191,17 @@ class Writer:
             error = self._failed(waiting, fault)
         if isinstance(waiting.action, Emit):
             return
+        self._report(waiting.action, error)
+        if error is not None and not isinstance(error, Refused):
+            for late in self._queue.drop_after(waiting.key):
+                self._report(late, error)
+
+    def _report(self, action: Action, error: ApiError | None) -> None:
         try:
-            self._on_result(waiting.action, error)
+            self._on_result(action, error)
         except Exception:  # the boundary of one answer: assumptions about it expire
-            self._count(waiting.action, FAILED)
-            log.exception("result of a write not taken in", key=waiting.key)
+            self._count(action, FAILED)
+            log.exception("result of a write not taken in", key=key_of(action))
 
     def _ended(self, waiting: WaitingWrite, task: asyncio.Task[None]) -> None:
         """Free the object and the slot, whatever the result."""
@@ -261,14 +267,17 @@ class Writer:
             self._hold(waiting, max(error.retry_after_s, self._limits.backoff_s))
         elif verdict in (RequestVerdict.FORBIDDEN, RequestVerdict.BROKEN):
             wait = self._strikes.strike(waiting.key, error.message, at_once=True)
-        elif isinstance(error, Invalid):
+        elif verdict is RequestVerdict.INVALID:
             wait = self._strikes.strike(waiting.key, error.message)
         if wait <= 0.0:
-            if verdict is RequestVerdict.MOVED_ON:
+            if verdict is RequestVerdict.INVALID:
+                log.info("invalid", kind=kind, namespace=namespace, name=name, error=str(error))
+            if verdict in (RequestVerdict.MOVED_ON, RequestVerdict.INVALID):
                 self._hold(waiting, self._limits.moved_on_s)
             return error
         self._hold(waiting, wait)
         log.warning("write refused", kind=kind, namespace=namespace, name=name, error=str(error))
+        self._report_unwritable(waiting.action, str(error))
         return Refused(Reason.WRITE_REFUSED, kind, namespace, name, error)
 
     def _failed(self, waiting: WaitingWrite, fault: Exception) -> Refused:
@@ -279,11 +288,15 @@ class Writer:
         log.exception("write failed", kind=kind, namespace=namespace, name=name)
         self._hold(waiting, self._strikes.strike(waiting.key, text, at_once=True))
         self._sender.forget(action)
-        if isinstance(action, SetStatus):  # its own conditions cannot report it
-            self.submit((_unwritable(action, text),))
+        self._report_unwritable(action, text)
         cause = BadRequest(0, f"it cannot be built or sent: {text}", FAILED)
         verdict = Reason.CREATE_REFUSED if isinstance(action, CREATES) else Reason.WRITE_REFUSED
         return Refused(verdict, kind, namespace, name, cause)
+
+    def _report_unwritable(self, action: Action, text: str) -> None:
+        """Report a status by an Event: its own conditions cannot."""
+        if isinstance(action, SetStatus):
+            self.submit((_unwritable(action, text),))
 
     def _hold(self, waiting: WaitingWrite, wait_s: float) -> None:
         now = self._clock.monotonic()

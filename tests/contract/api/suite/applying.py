@@ -159,6 +159,22 @@ async def a_status_apply_sets_the_status_alone(w: World) -> None:
 
 
 @case
+async def an_object_that_loses_its_last_field_must_not_be_applied_empty(w: World) -> None:
+    name = w.name("job")
+    await w.create(TRAINING_JOB, a_job(name))
+
+    async def apply(status: dict[str, object]) -> dict[str, object]:
+        body = {"status": {"phase": "Running"} | status}
+        return await w.apply(TRAINING_JOB, name, body, subresource="status")
+
+    assert (await apply({"scheduling": {}}))["status"]["scheduling"] == {}
+    await apply({"scheduling": {"pullFailures": 2}})
+    with pytest.raises(Invalid, match="must be of type object"):
+        await apply({"scheduling": {}})
+    assert "scheduling" not in (await apply({}))["status"]
+
+
+@case
 async def conditions_of_two_managers_live_side_by_side(w: World) -> None:
     name = w.name("job")
     await w.create(TRAINING_JOB, a_job(name))
