@@ -325,6 +325,20 @@ def test_a_pod_stays_when_the_status_that_counts_its_failure_is_not_accepted(
     assert failed == [do.status("Restarting"), do.delete("train-0"), do.delete("train-1")]
 
 
+def test_a_status_in_passing_delays_no_deletion() -> None:
+    async def main() -> list[tuple[str, str]]:
+        async with a_rig() as rig:
+            rig.cluster.put(TRAINING_JOB, {"metadata": {"name": "train", "namespace": "default"}})
+            rig.cluster.latency_s = 0.5
+            rig.writer.submit([do.status("Restarting")])
+            await asyncio.sleep(0.1)
+            rig.writer.submit([do.delete("train-0"), replace(do.status("Starting"), passing=True)])
+            await rig.settle()
+            return rig.cluster.verbs()
+
+    assert run_virtual(main()) == [("apply", "train"), ("delete", "train-0"), ("apply", "train")]
+
+
 def test_a_status_in_a_back_off_delays_no_deletion() -> None:
     async def main() -> list[tuple[str, str]]:
         async with a_rig() as rig:

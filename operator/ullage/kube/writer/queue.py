@@ -168,7 +168,9 @@ class WriteQueue:
         if waiting.key in self._busy:
             return False
         first = waiting.after
-        return first is None or not (first in self._busy or first in self._place)
+        if first is None:
+            return True
+        return first not in self._busy and self._place.get(first, PASSING) >= PASSING
 
     def pop(self, now: float) -> WaitingWrite | None:
         """The most urgent action whose object is free; its object is busy until ``done``."""
