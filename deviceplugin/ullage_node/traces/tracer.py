@@ -290,10 +290,17 @@ class Tracer:
     def _ask(
         self, followed: _Followed, container: ContainerKey, records: Sequence[RankRecord]
     ) -> ObservedTrace:
-        """The step that the pod has reached, renewed every few seconds."""
+        """The step that the pod has reached, renewed every few seconds.
+
+        A pod without a timed step, as after the first one, has none to report: its first step to
+        trace would be one that it never reaches.
+        """
         report, now = followed.report, time.monotonic()
         made = self._progress().get(container)
         steps = max((record.steps for record in records), default=0)
+        micros = [record.step_ns // record.timed // 1000 for record in records if record.timed]
+        if steps and not micros:
+            return report
         if not steps:
             if made is not None and made.steps and now - followed.since >= TRACE_UNHOOKED_S:
                 text = "the program counts its steps itself, so it has no hook that traces them"
@@ -302,9 +309,8 @@ class Tracer:
         if report.state is TraceState.READY and now - followed.told_at < TRACE_STEP_AGE_S:
             return report
         followed.told_at = now
-        means = [record.step_ns // record.steps for record in records if record.steps]
-        micros = (made.step_micros if made is not None else 0) or max(means, default=0) // 1000
-        return replace(report, state=TraceState.READY, step=steps, step_micros=micros)
+        step_micros = (made.step_micros if made is not None else 0) or max(micros)
+        return replace(report, state=TraceState.READY, step=steps, step_micros=step_micros)
 
     def _gather(self, followed: _Followed, folder: Path) -> None:
         """Take in new answers of ranks."""

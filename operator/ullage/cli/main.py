@@ -695,7 +695,7 @@ def trace_job(
         access.fail(str(error))
     name = access.asked(context, lambda api: trace_requests.created(api, body))
     access.problems.print(f"profilerequest {namespace}/{name} created", markup=False)
-    end, told = time.monotonic() + timeout, ""
+    end, shown = time.monotonic() + timeout, ""
     while wait:
         request = _trace_request(context, namespace, name)
         status = request.status
@@ -704,8 +704,8 @@ def trace_job(
             if status.phase == "Failed":
                 raise typer.Exit(code=1)
             return
-        if status.message and status.message != told:
-            told = status.message
+        if status.message and status.message != shown:
+            shown = status.message
             access.problems.print(trace_requests.progress(request))
         if time.monotonic() >= end:
             access.fail(f"{name} is not done after {timeout:g} s; it goes on")

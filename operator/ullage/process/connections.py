@@ -16,6 +16,7 @@ import socket
 import ssl
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -310,13 +311,16 @@ class _Counted(asyncio.Protocol):
 async def sent(request: web.Request, response: web.Response) -> web.StreamResponse:
     """Send an answer to a possibly slow reader, within a time limit.
 
+    A reader that is gone, such as a probe that waited no longer, is no error.
+
     Raises:
         ConnectionResetError: the reader was too slow.
     """
     try:
         async with asyncio.timeout(ANSWER_SEND_S):
-            await response.prepare(request)
-            await response.write_eof()
+            with suppress(ConnectionResetError):
+                await response.prepare(request)
+                await response.write_eof()
     except TimeoutError:
         raise ConnectionResetError("the reader was too slow") from None
     return response

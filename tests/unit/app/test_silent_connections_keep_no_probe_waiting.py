@@ -14,6 +14,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from prometheus_client import CollectorRegistry
 
 from builders import NOW, a_node, a_snapshot
@@ -119,3 +121,12 @@ async def test_a_request_is_answered_beside_silent_connections(
         finally:
             for one in silent:
                 one.close()
+
+
+async def test_a_probe_that_is_gone_before_its_answer_is_no_error() -> None:
+    class Gone(web.Response):
+        async def prepare(self, request: web.BaseRequest) -> None:
+            raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    response = Gone(text="ok")
+    assert await bounds.sent(make_mocked_request("GET", "/healthz"), response) is response

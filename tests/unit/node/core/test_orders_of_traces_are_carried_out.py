@@ -67,10 +67,11 @@ class Rig:
         self.analysed.append(path.name)
         return self.outcome
 
-    def steps(self, *counts: int, rank: int = 0) -> None:
-        """Ranks of the container have made so many steps of 35 ms."""
+    def steps(self, *counts: int, rank: int = 0, timed: int | None = None) -> None:
+        """Ranks of the container have made so many steps of 35 ms, all or so many of them timed."""
         for index, count in enumerate(counts):
-            numbers = (1, rank + index, len(counts) + rank, count * 35_000_000, *[0] * 5, count)
+            times = count if timed is None else timed
+            numbers = (1, rank + index, len(counts) + rank, times * 35_000_000, *[0] * 5, times)
             numbers += (0,) * 5  # batches that are not divided
             record = RANK_LAYOUT.pack(RANK_MAGIC, RANK_VERSION, count, *numbers)
             (self.folder / f"record-{index}").write_bytes(record)
@@ -106,6 +107,14 @@ async def test_the_step_of_the_pod_is_told_and_nothing_is_placed(rig: Rig) -> No
     assert (report.state, report.step, report.step_micros) == (TraceState.READY, 42, 35_000)
     assert rig.files() == {ARMED_FILE}
     assert rig.changes == 1
+
+
+async def test_a_step_that_was_not_timed_says_nothing_of_the_next_ones(rig: Rig) -> None:
+    rig.steps(1, timed=0)  # the first one has no begin
+    assert (await rig.look(ORDER)).state is TraceState.WAITING
+    rig.steps(90, timed=30)
+    report = await rig.look(ORDER)
+    assert (report.state, report.step, report.step_micros) == (TraceState.READY, 90, 35_000)
 
 
 async def test_the_step_is_renewed_every_few_seconds(rig: Rig) -> None:
