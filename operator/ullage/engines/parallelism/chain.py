@@ -270,8 +270,9 @@ def _fastest(
 ) -> tuple[tuple[int, ...], float] | None:
     """The split of the least sum + (count - 1) * largest, and its gap; ``None`` = there is none.
 
-    No split that cannot beat the ``rival`` is refined. The least sum under a falling limit of the largest: a better split has a sum no smaller than the
-    least of all, hence a largest below (best - least sum) / (count - 1).
+    The least sum under a falling limit of the largest: a better split has a sum no smaller than the
+    least of all, hence a largest below (best - least sum) / (count - 1). No split that cannot beat
+    the ``rival`` is refined.
     """
     cuts = _least_sum(seconds, np.inf)
     if cuts is None:
