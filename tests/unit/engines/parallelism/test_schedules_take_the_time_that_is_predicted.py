@@ -78,9 +78,9 @@ def test_the_first_rank_of_an_interleaved_pipeline_keeps_most(
 
 
 @given(
-    forward=st.lists(st.floats(0.1, 10), min_size=1, max_size=8),
+    forward=st.lists(st.floats(0.1, 10), min_size=1, max_size=6),
     ratio=st.floats(0.5, 4),
-    more=st.integers(0, 20),
+    more=st.integers(0, 8),
 )
 def test_the_formulas_bound_schedules_of_uneven_stages(
     forward: list[float], ratio: float, more: int
