@@ -278,6 +278,11 @@ def _update_s(
     parameters = max(held)
     replicas = degrees.data * degrees.context
     ring = _link(links, degrees.tensor * replicas)
+    # NCCL's channels: the members of a ring in one node send over the links of all of them
+    beside = max(1, links.devices // (degrees.tensor * degrees.context))
+    if ring is links.node and beside > 1:
+        passed = min(links.device.bytes_per_s, beside * ring.bytes_per_s)
+        ring = LinkSpeed(bytes_per_s=max(ring.bytes_per_s, passed), latency_s=ring.latency_s)
     if not degrees.distributed_optimizer:
         reduced = ring.all_reduce_s(4 * parameters, replicas)
         return reduced, speed.moved_s(OPTIMIZER_TRAFFIC * parameters)

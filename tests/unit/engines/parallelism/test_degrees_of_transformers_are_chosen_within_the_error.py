@@ -96,10 +96,10 @@ def test_the_first_plan_is_the_fastest_of_all_that_fit(seed: int) -> None:
 
 
 def test_the_rule_decides_between_plans_that_cannot_be_told_apart() -> None:
-    given = replace(problem(3), devices=256, batch=1024, memory_bytes=74e9)
+    given = replace(problem(3), shape=gpt(48, 8192, 64), devices=512, batch=1536)
     choice = chosen(given)
     assert choice.within[0].spread[0] != 8
-    assert choice.chosen.spread == (8, 1, 32, 1)
+    assert choice.chosen.spread == (8, 2, 32, 1)
     assert choice.runner_up == choice.within[0]
     sure = chosen(replace(given, error=0.0))
     assert sure.chosen == sure.within[0] == choice.within[0]
@@ -138,7 +138,7 @@ def test_more_memory_and_faster_devices_never_make_the_best_slower() -> None:
 
 def test_frameworks_without_tensor_ranks_are_not_named() -> None:
     plan = chosen(replace(problem(3), devices=256, batch=1024)).chosen
-    assert plan.degrees.tensor == 8
+    assert plan.degrees.tensor > 1
     assert set(plan.executable_by) == {TrainingFramework.TORCHTITAN, TrainingFramework.MEGATRON}
 
 
