@@ -213,7 +213,7 @@ def _lengths(problem: ChainProblem) -> list[int]:
 
 
 def _countless(problem: ChainProblem, stages: int) -> PlanRefusal | None:
-    """Why a step's microbatches cannot fill pipelines of so many stages, if they cannot."""
+    """The refusal where a step's microbatches cannot fill pipelines of so many stages."""
     width = problem.devices // stages
     if problem.microbatches % width:
         need = math.ceil(problem.microbatches / width) * width

@@ -24,7 +24,7 @@ MOST_TOKENS: Final = 2**27
 
 
 class Recomputation(StrEnum):
-    """What is computed again in the backward pass instead of being kept."""
+    """Activations that are computed again in the backward pass instead of being kept."""
 
     NONE = "None"
     SELECTIVE = "Selective"

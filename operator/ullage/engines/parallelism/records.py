@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What planners take and return: layers, links, plans, refusals. Bytes, seconds, whole devices."""
+"""Records of planners: layers, links, plans, refusals. Bytes, seconds, whole devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9_.]{1,253}")
 
 
 class TrainingFramework(StrEnum):
-    """What executes a plan."""
+    """Programs that execute plans."""
 
     TORCHTITAN = "Torchtitan"
     MEGATRON = "Megatron"
@@ -44,7 +44,7 @@ class PipelineSchedule(StrEnum):
 
 
 class PlanConstraint(StrEnum):
-    """What no plan can keep; the units of need and have go with it."""
+    """A limit that no plan can keep; the units of need and have go with it."""
 
     DEVICE_MEMORY = "DeviceMemory"
     """Bytes of a device."""

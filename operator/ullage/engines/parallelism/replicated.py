@@ -33,7 +33,7 @@ WHY_NOT: Final = "no framework has another number of replicas for each stage"
 
 
 class CostForm(StrEnum):
-    """What a replicated stage costs; form of the all-reduce by its bytes w and bandwidth B."""
+    """Cost of a replicated stage, its all-reduce by its bytes w and bandwidth B."""
 
     PAPER = "Paper"
     """max(compute, 2 (m' - 1) w / B) / m': the all-reduce hides behind the computation."""

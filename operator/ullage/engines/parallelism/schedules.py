@@ -71,7 +71,7 @@ class StageTimes:
 def passes(
     schedule: PipelineSchedule, ranks: int, microbatches: int, chunks: int = 1
 ) -> tuple[tuple[SchedulePass, ...], ...]:
-    """What every rank does, in order.
+    """Passes of every rank, in order.
 
     Args:
         schedule: The schedule; of 2BW the passes of its first two updates, a flush after them.
@@ -170,7 +170,7 @@ def schedule_fault(
     microbatches: int,
     chunks: int = 1,
 ) -> str:
-    """Why a framework refuses a schedule; empty = it takes it.
+    """Reason of a framework to refuse a schedule; empty = it takes it.
 
     Args:
         schedule: The schedule.

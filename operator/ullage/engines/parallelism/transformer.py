@@ -325,7 +325,7 @@ def _planned(problem: TransformerProblem, candidate: _Candidate) -> TransformerP
 
 
 def _no_degrees(problem: TransformerProblem) -> PlanRefusal:
-    """Why no degrees are admissible: the batch does not divide, or the layers are too few."""
+    """The refusal where no degrees are admissible: by the batch, or by too few layers."""
     widest = max(_tensor_degrees(problem)) * min(problem.shape.layers, MOST_PIPELINE)
     replicas = math.ceil(problem.devices / widest)
     if problem.batch < replicas or problem.batch % replicas:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.examples import seeds
+from ullage.engines.parallelism import chain
 from ullage.engines.parallelism.chain import ChainProblem, chain_plan, split
 from ullage.engines.parallelism.records import (
     LayerCost,
@@ -94,6 +95,22 @@ def test_the_split_is_that_of_all_splits(seed: int) -> None:
         step, memory = by_hand(problem, tuple(stage.last for stage in planned.chosen.stages))
         assert planned.chosen.step_s == pytest.approx(step, rel=1e-9)
         assert max(stage.memory_bytes for stage in planned.chosen.stages) == pytest.approx(memory)
+
+
+def test_a_split_that_was_not_refined_states_its_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain, "REFINED_CELLS", 0)
+    gaps = []
+    for seed in range(60):
+        problem = replace(drawn(seed, layers=8, devices=4), microbatches=16)
+        planned = chain_plan(problem)
+        assert isinstance(planned, PlanComparison)
+        for plan in (planned.chosen, planned.runner_up):
+            assert plan is not None
+            stages = len(plan.stages)
+            best = min(split(problem, last).step_s for last in splits(8, stages))
+            assert plan.step_s * (1 - plan.gap) <= best * (1 + 1e-9) <= plan.step_s * (1 + 1e-8)
+            gaps.append(plan.gap)
+    assert max(gaps) > 0
 
 
 def chosen(problem: ChainProblem) -> PipelinePlan:
