@@ -7,15 +7,13 @@ eight, HDR InfiniBand between them). One constant, the efficiency of large matri
 fitted on the first and the last of them; the other six count. All other pairs are fitted, too, and
 reported. Ten configurations with their throughput are those of PTD-P (SC 2021, table 1).
 
-Calculon (Apache-2.0) is run from a folder outside of this repository by its own command
-``llm-validation``; nothing of it is copied. Without ``--calculon`` that part is left out.
+With ``--calculon`` its times stand beside ours, and it judges the plans that are chosen.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -24,12 +22,17 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final
 
+from bench.plans_calculon import Calculon
 from bench.report import Bars, Figure, Row, judge, write
 from ullage.engines.parallelism.chain import ChainProblem, chain_plan
 from ullage.engines.parallelism.dimensions import ParallelDegrees, Recomputation, TransformerShape
 from ullage.engines.parallelism.records import DeviceLinks, LayerCost, LinkSpeed, PlanRefusal
 from ullage.engines.parallelism.step_time import DeviceSpeed, step_estimate
-from ullage.engines.parallelism.transformer import TransformerProblem, transformer_plan
+from ullage.engines.parallelism.transformer import (
+    TransformerChoice,
+    TransformerProblem,
+    transformer_plan,
+)
 
 A100: Final = DeviceSpeed(peak_flops=312e12, bytes_per_s=2.039e12)
 NODES: Final = DeviceLinks(
@@ -53,8 +56,6 @@ BARS: Final[Bars] = {
 }
 TIMED: Final = 3
 """Runs of a planner, the shortest of which counts: the machine does other work, too."""
-CALCULON_TABLE: Final = "End-to-end"
-CALCULON_S: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,59 +251,15 @@ def table_rates(efficiency: float) -> list[float]:
     return rates
 
 
-def calculon_steps(folder: Path, python: str) -> dict[str, tuple[float, float]]:
-    """Calculon's steps of the same table: of each model with full and selective recomputation.
-
-    Args:
-        folder: Its checkout.
-        python: An interpreter with its dependencies.
-
-    Raises:
-        OSError: it cannot be started.
-        ValueError: it failed, or its table has another form; the text says how.
-    """
-    command = [python, "bin/calculon", "llm-validation"]
-    ran = subprocess.run(
-        command,
-        cwd=folder,
-        env={"PYTHONPATH": ".", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=CALCULON_S,
-        check=False,
-    )
-    if ran.returncode:
-        raise ValueError((ran.stderr.strip().splitlines() or ["no output"])[-1])
-    return read_calculon(ran.stdout)
-
-
-def read_calculon(output: str) -> dict[str, tuple[float, float]]:
-    """Seconds from what ``llm-validation`` prints.
-
-    Raises:
-        ValueError: the table of end-to-end times is not there.
-    """
-    _, there, table = output.partition(CALCULON_TABLE)
-    steps = {}
-    for line in table.splitlines():
-        cells = line.split(",")
-        if len(cells) > 8 and cells[1] == "|" and cells[0].endswith(("B", "T")):
-            steps[cells[0].rpartition("-")[2]] = (float(cells[3]), float(cells[8]))
-    if not there or not steps:
-        raise ValueError("its output has no table of end-to-end times")
-    return steps
-
-
-def planned_times() -> dict[str, Figure]:
-    """How long the planners take, and how their plans of the ten configurations compare."""
-    speed = replace(A100, efficiency=fitted(published(), FITTED_ON).efficiency)
-    slowest, gains, same = 0.0, [], 0
-    for layers, hidden, heads, devices, tensor, pipeline, batch, _ in WEAK_SCALING:
+def planned(efficiency: float) -> tuple[list[TransformerChoice], float]:
+    """Choices for the ten configurations of PTD-P's table, and seconds of the slowest of them."""
+    slowest, choices = 0.0, []
+    for layers, hidden, heads, devices, _, _, batch, _ in WEAK_SCALING:
         problem = TransformerProblem(
             shape=gpt(layers, hidden, heads),
             devices=devices,
             batch=batch,
-            speed=speed,
+            speed=replace(A100, efficiency=efficiency),
             links=NODES,
             memory_bytes=USABLE_BYTES,
         )
@@ -311,12 +268,16 @@ def planned_times() -> dict[str, Figure]:
             began = time.perf_counter()
             choice = transformer_plan(problem)
             taken.append(time.perf_counter() - began)
-        slowest = max(slowest, min(taken))
         if isinstance(choice, PlanRefusal):
             raise SystemExit(f"no plan for {layers} layers on {devices} devices: {choice}")
-        same += choice.chosen.spread[:2] == (tensor, pipeline)
-        gains.append(choice.chosen.estimate.step_s / choice.within[0].estimate.step_s)
-    layers_of = tuple(
+        slowest = max(slowest, min(taken))
+        choices.append(choice)
+    return choices, slowest
+
+
+def chain_s() -> float:
+    """Seconds to split 100 layers over 64 devices."""
+    layers = tuple(
         LayerCost(
             name=f"layers.{number}",
             forward_s=0.01 * (1 + number % 7),
@@ -326,21 +287,45 @@ def planned_times() -> dict[str, Figure]:
         )
         for number in range(100)
     )
-    chain = ChainProblem(
-        layers=layers_of, devices=64, links=NODES, memory_bytes=40e9, microbatches=512
+    problem = ChainProblem(
+        layers=layers, devices=64, links=NODES, memory_bytes=40e9, microbatches=512
     )
     began = time.perf_counter()
-    chain_plan(chain)
+    chain_plan(problem)
+    return time.perf_counter() - began
+
+
+def regrets(choices: Sequence[TransformerChoice], peer: Calculon) -> dict[str, Figure]:
+    """Steps of the plans beside the best of those within the error, by Calculon's times.
+
+    Args:
+        choices: Of the ten configurations.
+        peer: Judges every plan of theirs.
+
+    Returns:
+        Mean and largest excess of the chosen plans, and of our fastest ones.
+    """
+    asked = [
+        (gpt(*row[:3]), plan.degrees, row[6])
+        for row, choice in zip(WEAK_SCALING, choices, strict=True)
+        for plan in (choice.chosen, *choice.within)
+    ]
+    times = iter(peer.judged(asked))
+    chosen, fastest = [], []
+    for choice in choices:
+        own, *others = [next(times) for _ in (choice.chosen, *choice.within)]
+        chosen.append(own / min(others) - 1)
+        fastest.append(others[0] / min(others) - 1)
     return {
-        "transformer_plan_ms": 1_000 * slowest,
-        "chain_plan_s": time.perf_counter() - began,
-        "degrees_of_the_table": same,
-        "chosen_over_fastest_max": max(gains),
+        "calculon_regret_of_chosen_mean": statistics.mean(chosen),
+        "calculon_regret_of_chosen_max": max(chosen),
+        "calculon_regret_of_fastest_mean": statistics.mean(fastest),
+        "calculon_regret_of_fastest_max": max(fastest),
     }
 
 
-def measure(folder: Path | None, python: str) -> tuple[dict[str, Figure], list[Row]]:
-    """All figures; Calculon's are ``None`` without its folder."""
+def measure(peer: Calculon | None) -> tuple[dict[str, Figure], list[Row]]:
+    """All figures; Calculon's are ``None`` without it."""
     steps = published()
     own, pairs = fitted(steps, FITTED_ON), all_pairs(steps)
     figures: dict[str, Figure] = {
@@ -364,13 +349,26 @@ def measure(folder: Path | None, python: str) -> tuple[dict[str, Figure], list[R
         "table_constant_mean_error": constant,
         "table_error_over_constant": mean / constant,
     }
+    choices, slowest = planned(own.efficiency)
+    figures |= {
+        "transformer_plan_ms": 1_000 * slowest,
+        "chain_plan_s": chain_s(),
+        "degrees_of_the_table": sum(
+            choice.chosen.spread[:2] == row[4:6]
+            for row, choice in zip(WEAK_SCALING, choices, strict=True)
+        ),
+        "chosen_over_fastest_max": max(
+            choice.chosen.estimate.step_s / choice.within[0].estimate.step_s for choice in choices
+        ),
+    }
     theirs: Mapping[str, tuple[float, float]] = {}
-    if folder is None:
+    if peer is None:
         print("bench plans: Calculon left out; give its checkout with --calculon")
     else:
         try:
-            theirs = calculon_steps(folder, python)
-        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            theirs = peer.published()
+            figures |= regrets(choices, peer)
+        except (OSError, ValueError) as error:
             print(f"bench plans: Calculon left out: {error}")
     rows, errors = [], []
     for number, step in enumerate(steps):
@@ -390,7 +388,6 @@ def measure(folder: Path | None, python: str) -> tuple[dict[str, Figure], list[R
     if len(errors) == len(steps):
         figures["calculon_mean_error"] = statistics.mean(map(abs, errors))
         figures["calculon_max_error"] = max(map(abs, errors))
-    figures |= planned_times()
     rows += [Row(what=name, ours=_said(value)) for name, value in figures.items()]
     return figures, rows
 
@@ -414,7 +411,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--calculon-python", default=sys.executable, help="interpreter with numpy, pandas, psutil"
     )
     given = parser.parse_args(argv)
-    figures, rows = measure(given.calculon, given.calculon_python)
+    peer = None
+    if given.calculon is not None:
+        peer = Calculon(folder=given.calculon, python=given.calculon_python)
+    figures, rows = measure(peer)
     write("plans", figures, rows)
     return judge(figures, BARS)
 

@@ -8,17 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.plans import (
-    BARS,
-    FITTED_ON,
-    all_pairs,
-    calculon_steps,
-    fitted,
-    measure,
-    published,
-    read_calculon,
-    table_errors,
-)
+from bench.plans import BARS, FITTED_ON, all_pairs, fitted, measure, published, table_errors
+from bench.plans_calculon import Calculon, read_published
 from bench.report import missed
 
 PRINTED = """
@@ -49,19 +40,19 @@ def test_the_table_of_throughputs_is_predicted_better_than_by_a_constant() -> No
 
 
 def test_the_peers_times_are_read_from_its_table() -> None:
-    assert read_calculon(PRINTED) == {"22B": (1.40, 1.14), "1T": (90.08, 66.04)}
+    assert read_published(PRINTED) == {"22B": (1.40, 1.14), "1T": (90.08, 66.04)}
     with pytest.raises(ValueError, match="no table"):
-        read_calculon("Ave,,3.65%")
+        read_published("Ave,,3.65%")
 
 
 def test_a_peer_that_is_not_there_is_left_out_aloud(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    figures, _ = measure(None, "python3")
+    figures, _ = measure(None)
     assert figures["calculon_mean_error"] is None
     assert "left out; give its checkout" in capsys.readouterr().out
     with pytest.raises(ValueError, match="can't open file"):
-        calculon_steps(tmp_path, "python3")
-    figures, _ = measure(tmp_path, str(tmp_path / "absent"))
+        Calculon(folder=tmp_path, python="python3").published()
+    figures, _ = measure(Calculon(folder=tmp_path, python=str(tmp_path / "absent")))
     assert figures["calculon_max_error"] is None
     assert "left out: " in capsys.readouterr().out
