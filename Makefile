@@ -274,6 +274,11 @@ bench: bench-devicechoice
 bench-devicechoice: $(VENV)/.ready ## step times and choices where nothing ran, on public profiles and tables (DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.devicechoice $(if $(DATA),--data $(DATA))
 
+.PHONY: bench-plans
+bench: bench-plans
+bench-plans: $(VENV)/.ready ## predicted steps of transformers beside published ones (CALCULON=checkout, CALCULON_PYTHON=interpreter with pandas: beside it, too)
+	@$(BIN)/python -m bench.plans $(if $(CALCULON),--calculon $(CALCULON)) $(if $(CALCULON_PYTHON),--calculon-python $(CALCULON_PYTHON))
+
 .PHONY: bench-policy
 bench: bench-policy
 bench-policy: $(VENV)/.ready ## dividing thousands of jobs among types; estimates of speeds in company
