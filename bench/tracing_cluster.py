@@ -101,7 +101,8 @@ class Stage:
     def begin(self) -> None:
         """Admit by utilisation, start the other jobs, and learn where nodes keep records."""
         self.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        self.folders = {node: self.local.private(node, "/run/ullage") / "steps" for node in NODES}
+        # each slot is a file system of its own, which only processes of the node see
+        self.folders = {node: self.local.root_of(node) / "run/ullage/steps" for node in NODES}
         self._apply(
             {
                 "apiVersion": "ullage.dev/v1alpha1",
