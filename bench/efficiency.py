@@ -292,7 +292,7 @@ def _kinds(draw: random.Random) -> Iterator[Rule | None]:
 def report_cost(jobs: int) -> tuple[float, float, float, int]:
     """Seconds, CPU seconds and MiB of a report of so many jobs, and the bytes that it is.
 
-    The snapshot is excluded from collections, as the command and the operator do.
+    It is made without collections, as the command does.
     """
     snapshot, now = fleet_of(jobs)
     workloads = list(snapshot.workloads.values())
