@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules that explain unused device time, each with the minimum evidence that it needs.
 
-A rule reads the last two windows of a quarter of an hour, as nodes measured them. It speaks only of
-windows in which the workload could run, and explains only unused time. Steps and the time within
-them are what the workload itself reports: they choose between explanations and never make time
-wasted. Thresholds and confidences: derived.
+A rule reads the last two windows, as nodes measured them, of a quarter of an hour by default. It
+speaks only of windows in which the workload could run, and explains only unused time. Steps and the
+time within them are what the workload itself reports: they choose between explanations and never
+make time wasted. Thresholds and confidences: derived.
 
 Claims of ranks and traces (``step_rules``) divide the same unused time further. Not among either,
 because no report has what they need: precision of matrix products, debug switches, optimizers
@@ -142,7 +142,7 @@ class _Evidence:
             confidence=_CONFIDENCES[int(self.estimated) + int(reported)],
             percent=percent,
             memory_mib=memory_mib,
-            evidence=f"{evidence} in two windows of 15 min",
+            evidence=f"{evidence} in the last two windows",
         )
 
 
