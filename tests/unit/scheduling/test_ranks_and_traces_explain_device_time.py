@@ -30,7 +30,7 @@ from ullage.cluster.records.trace import (
 from ullage.engines.tracing.job_trace import ClockAlignment, JobTrace, TraceFinding
 from ullage.scheduling.accounting.fleet import efficiencies
 from ullage.scheduling.accounting.remedies import remedy
-from ullage.scheduling.accounting.step_evidence import TRACE_AGE_MOST_S
+from ullage.scheduling.times import TRACE_AGE_MOST_S
 
 RECENT = RecentUsage(
     allocated_ms=1_800_000,

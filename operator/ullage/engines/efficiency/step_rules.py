@@ -101,20 +101,6 @@ class StepsBehind:
     cause: str
 
 
-TRACED: Final = {
-    Reason.STRAGGLER: (EfficiencyRule.SLOW_RANK, StepPart.OTHER_RANKS),
-    Reason.WAITS_FOR_DATA: (EfficiencyRule.WAITS_FOR_DATA, StepPart.BETWEEN),
-    Reason.EXPOSED_COMMUNICATION: (
-        EfficiencyRule.EXPOSED_COMMUNICATION,
-        StepPart.COMMUNICATION,
-    ),
-    Reason.HOST_BOUND: (EfficiencyRule.HOST_BOUND, StepPart.IDLE),
-    Reason.SHORT_KERNELS: (EfficiencyRule.SHORT_KERNELS, StepPart.IDLE),
-    Reason.SYNCHRONISES_OFTEN: (EfficiencyRule.SYNCHRONISES_OFTEN, StepPart.IDLE),
-    Reason.ALLOCATES_IN_STEPS: (EfficiencyRule.ALLOCATES_IN_STEPS, StepPart.IDLE),
-    Reason.PAGEABLE_COPIES: (EfficiencyRule.PAGEABLE_COPIES, StepPart.COPIES),
-}
-"""Rule and part of the step by the finding of a trace; others are no reason for unused time."""
 _OF_KERNELS: Final = (EfficiencyRule.EXPOSED_COMMUNICATION, EfficiencyRule.SLOW_RANK)
 
 
@@ -180,9 +166,10 @@ def trace_claims(
         return ()
     claims: list[StepClaim] = []
     for reason, percent, message in findings:
-        if reason not in TRACED:
+        place = place_of(reason)
+        if place is None:
             continue
-        rule, part = TRACED[reason]
+        rule, part = place
         claims.append(
             StepClaim(
                 rule=rule,
@@ -193,6 +180,29 @@ def trace_claims(
             )
         )
     return tuple(claims)
+
+
+def place_of(reason: Reason) -> tuple[EfficiencyRule, StepPart] | None:
+    """Rule and part of the step of a finding of a trace; ``None`` = no reason for unused time."""
+    match reason:
+        case Reason.STRAGGLER:
+            return EfficiencyRule.SLOW_RANK, StepPart.OTHER_RANKS
+        case Reason.WAITS_FOR_DATA:
+            return EfficiencyRule.WAITS_FOR_DATA, StepPart.BETWEEN
+        case Reason.EXPOSED_COMMUNICATION:
+            return EfficiencyRule.EXPOSED_COMMUNICATION, StepPart.COMMUNICATION
+        case Reason.HOST_BOUND:
+            return EfficiencyRule.HOST_BOUND, StepPart.IDLE
+        case Reason.SHORT_KERNELS:
+            return EfficiencyRule.SHORT_KERNELS, StepPart.IDLE
+        case Reason.SYNCHRONISES_OFTEN:
+            return EfficiencyRule.SYNCHRONISES_OFTEN, StepPart.IDLE
+        case Reason.ALLOCATES_IN_STEPS:
+            return EfficiencyRule.ALLOCATES_IN_STEPS, StepPart.IDLE
+        case Reason.PAGEABLE_COPIES:
+            return EfficiencyRule.PAGEABLE_COPIES, StepPart.COPIES
+        case _:
+            return None
 
 
 def without_repeats(*groups: Iterable[StepClaim]) -> tuple[StepClaim, ...]:

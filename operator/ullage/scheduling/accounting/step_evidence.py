@@ -10,7 +10,6 @@ from typing import Final
 
 from ullage.api.rebalancing import StragglerPolicy
 from ullage.api.slices import ObservedRank
-from ullage.api.times import DAY_S
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.records.trace import LastTrace
 from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
@@ -23,9 +22,8 @@ from ullage.engines.efficiency.step_rules import (
     without_repeats,
 )
 from ullage.engines.stragglers.detector import RankTimes, SlowCause, find_stragglers
+from ullage.scheduling.times import TRACE_AGE_MOST_S
 
-TRACE_AGE_MOST_S: Final = 7 * DAY_S
-"""Age from which a trace says nothing of a job any more."""
 _CAUSES: Final = {
     SlowCause.COMPUTE: "mostly to compute",
     SlowCause.THROTTLED: "stopped at its CPU limit",

@@ -165,7 +165,7 @@ def due_jobs(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class _PresentRequests:
     """What present requests say of jobs.
 
     Attributes:
@@ -181,7 +181,9 @@ class _Seen:
     under_way: Counter[str]
 
 
-def _seen(snapshot: Snapshot, listed: Sequence[ProfileRequestRecord], now: float) -> _Seen:
+def _seen(
+    snapshot: Snapshot, listed: Sequence[ProfileRequestRecord], now: float
+) -> _PresentRequests:
     named = {(request.ref.namespace, request.job_name) for request in listed}
     jobs = {
         (job.ref.namespace, job.ref.name): job.ref
@@ -205,7 +207,7 @@ def _seen(snapshot: Snapshot, listed: Sequence[ProfileRequestRecord], now: float
             sampled_under_way += is_open
             if now - request.created < DAY_S:
                 sampled.add(request.ref.name)
-    return _Seen(
+    return _PresentRequests(
         traced_at=traced_at,
         sampled=sampled,
         sampled_under_way=sampled_under_way,

@@ -16,13 +16,13 @@ from ullage.api.words import EfficiencyRule as Rule
 from ullage.engines.efficiency.rules import Finding, JudgedWorkload, findings_of, gain_permille
 from ullage.engines.efficiency.step_rules import (
     RANK_STEPS_LEAST,
-    TRACED,
     TRACED_STEPS_LEAST,
     RankSteps,
     StepClaim,
     StepPart,
     StepsBehind,
     explained_by,
+    place_of,
     rank_claims,
     trace_claims,
     without_repeats,
@@ -44,6 +44,7 @@ def rank(number: int = 0, **changes: object) -> RankSteps:
     return replace(steady, **changes)  # type: ignore[arg-type]
 
 
+TRACED = [reason for reason in Reason if place_of(reason) is not None]
 BEHIND = StepsBehind(
     rank=2, ratio=1.6, lost_micros=30_000.0, step_micros=100_000, cause="mostly to compute"
 )
@@ -106,7 +107,9 @@ def test_a_rank_with_few_steps_silences_all_ranks(few: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("reason", TRACED)
 def test_each_finding_of_a_trace_is_one_of_the_workload(reason: Reason) -> None:
-    rule, _ = TRACED[reason]
+    place = place_of(reason)
+    assert place is not None
+    rule, _ = place
     finding = found(traced((reason, 25)))[rule]
     assert finding.gain_permille == 250
     assert 0 < finding.confidence < 0.9
