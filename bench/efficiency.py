@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m bench.efficiency``: findings on counter series with a known truth; a report's cost.
 
-Counter series are synthetic: programs with drawn speeds, pauses, bursts and noise, read by the
-agent's own meter in virtual time, and judged by the operator's own code. Nothing here
-ran on a GPU, so recall and false alarms say whether rules and meter fit together, not how often the
-antipatterns occur.
+Counter series, records of ranks and traces are synthetic: programs with drawn speeds, pauses,
+bursts and noise, read by the agent's own meter in virtual time, and judged by the operator's own
+code. Nothing here ran on a GPU, so recall and false alarms say whether rules and meter fit
+together, not how often the antipatterns occur.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from bench import report
-from bench.efficiency_fleet import fleet_of
+from bench.efficiency_fleet import fleet_of, placed_job
+from bench.efficiency_steps import OF_STEPS, claims_drawn, drawn_loss
 from ullage.api.slices import DesiredSlice, SliceKey
 from ullage.api.usage import ObservedUsage
 from ullage.api.words import EfficiencyRule as Rule
@@ -43,6 +44,8 @@ LOOK_S: Final = 4
 FLEET: Final = 10_000
 MEMORY_MIB: Final = 80_000
 GPU: Final = "GPU-0"
+JOB: Final = placed_job("node", "job")
+"""The job that ranks and traces are of."""
 NONE_IN: Final = 3
 """One job in so many has no antipattern."""
 CLEAN: Final = ("busy", "bursty", "small", "short", "limited")
@@ -76,6 +79,7 @@ class Program:
         burst: Part of them at full load.
         trough: Load between bursts, of the full one.
         ends_s: Seconds after which it ends; 0 = it goes on.
+        loss: Part of each step that an antipattern of its steps costs.
     """
 
     planted: Rule | None
@@ -93,6 +97,7 @@ class Program:
     burst: float = 0.5
     trough: float = 1.0
     ends_s: int = 0
+    loss: float = 0.0
 
 
 def drawn(planted: Rule | None, draw: random.Random) -> Program:
@@ -129,6 +134,10 @@ def drawn(planted: Rule | None, draw: random.Random) -> Program:
             return replace(job, memory=share * draw.uniform(0.1, 0.45))
         case None:
             return _clean(job, draw)
+        case _:  # of its steps: the device is not used for what is lost
+            loss = drawn_loss(planted, draw)
+            load = job.load * (1 - max(loss, 0.1))
+            return replace(job, loss=loss, load=load, duty=1.0, pause_every_s=0)
 
 
 def _clean(job: Program, draw: random.Random) -> Program:
@@ -222,8 +231,9 @@ def _reading(
     )
 
 
-def judged(job: Program, usage: ObservedUsage) -> JudgedWorkload:
-    """The job as the operator judges it."""
+def judged(job: Program, usage: ObservedUsage, draw: random.Random) -> JudgedWorkload:
+    """The job as the operator judges it, with ranks and a trace."""
+    steps = job.planted if job.planted in OF_STEPS else None
     return JudgedWorkload(
         percent=job.percent,
         memory_mib=MEMORY_MIB * job.percent // 100,
@@ -231,6 +241,7 @@ def judged(job: Program, usage: ObservedUsage) -> JudgedWorkload:
         fixed_share=False,
         whole_device=job.percent == 100 and job.planted is not Rule.MEMORY_UNUSED,
         members=(usage,),
+        claims=claims_drawn(steps, job.loss, JOB, draw),
     )
 
 
@@ -245,9 +256,9 @@ class Tally:
     clean: int = 0
     not_exact: int = 0
 
-    def take(self, job: Program, usage: ObservedUsage) -> None:
+    def take(self, job: Program, usage: ObservedUsage, draw: random.Random) -> None:
         """Judge one job."""
-        findings = findings_of(judged(job, usage))
+        findings = findings_of(judged(job, usage, draw))
         rules = {finding.rule for finding in findings}
         self.not_exact += usage.used_ms + usage.wasted_ms != usage.allocated_ms
         if gain_permille(findings) > 1000:
@@ -268,7 +279,7 @@ def plant(seed: int, draws: int) -> Tally:
     for _ in range(draws):
         for planted in _kinds(draw):
             job = drawn(planted, draw)
-            tally.take(job, counters(job, draw, windows=2))
+            tally.take(job, counters(job, draw, windows=2), draw)
     return tally
 
 
@@ -281,7 +292,7 @@ def _kinds(draw: random.Random) -> Iterator[Rule | None]:
 def report_cost(jobs: int) -> tuple[float, float, float, int]:
     """Seconds, CPU seconds and MiB of a report of so many jobs, and the bytes that it is.
 
-    The snapshot is excluded from collections, as the command and the operator do.
+    It is made without collections, as the command does.
     """
     snapshot, now = fleet_of(jobs)
     workloads = list(snapshot.workloads.values())

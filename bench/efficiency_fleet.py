@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Final
 
 from ullage.api.devices import Backend, GPUMode, Health, ObservedDevice
@@ -98,6 +99,12 @@ def _observed(part: DesiredSlice, draw: random.Random) -> ObservedSlice:
         epoch=1,
         usage=ObservedUsage(allocated_ms=7_200_000, used_ms=int(7_200_000 * used), recent=recent),
     )
+
+
+def placed_job(node: str, pod: str) -> WorkloadRecord:
+    """A running job of one pod on a whole device."""
+    key = SliceKey(pod_uid=pod, container="main")
+    return _job(node, replace(_slice(node, 0), key=key, pod_name=pod))
 
 
 def _job(node: str, part: DesiredSlice) -> WorkloadRecord:

@@ -43,7 +43,9 @@ def watchers_of(sources: Sources, settings: AgentSettings, registry: CollectorRe
     """Telemetry, guard and notices of one agent; their owner awaits ``run`` of each."""
     paths, containers = settings.paths, sources.containers
     table, pods = sources.around.table, sources.around.pods
-    telemetry = Telemetry(sources, StepWindows.below(paths.steps_dir))
+    telemetry = Telemetry(
+        sources, StepWindows.below(paths.steps_dir), settings.periods.usage_window_seconds
+    )
 
     def model_of(uuid: str) -> str:
         devices = sources.watch.observed

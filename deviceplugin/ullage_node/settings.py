@@ -18,7 +18,7 @@ from typing import Final
 from ullage.api.times import HEARTBEAT_SECONDS
 from ullage.process.environment import LogLevel, read_settings
 from ullage_node.devices.backend import Hardware
-from ullage_node.times import DAY_S
+from ullage_node.times import DAY_S, USAGE_WINDOW_LEAST_S, USAGE_WINDOW_S
 
 PREFIX: Final = "ULLAGE_NODE_"
 NUMBER_MOST: Final = 65_535
@@ -108,6 +108,9 @@ class PeriodSettings:
     """Interval of searches for devices."""
     recovery_seconds: float = 30.0
     """Time without faults after which a device is healthy again; flapping doubles it."""
+    usage_window_seconds: float = USAGE_WINDOW_S
+    """Length of a window of device time, 10 or more; a finding on unused time needs two of them,
+    one after the other. Shorter ones are for tests: a pause of a minute is no waste."""
 
 
 class NoticeProvider(StrEnum):
@@ -227,5 +230,10 @@ def _problems(settings: AgentSettings) -> Iterator[str]:
             if isinstance(seconds, float) and not 0 < seconds <= DAY_S:
                 name = f"{PREFIX}{section}_{item.name.upper()}"
                 yield f"{name}={seconds:g}: expected seconds between 0 and {DAY_S}"
+    if settings.periods.usage_window_seconds < USAGE_WINDOW_LEAST_S:
+        yield (
+            f"{PREFIX}PERIODS_USAGE_WINDOW_SECONDS={settings.periods.usage_window_seconds:g}:"
+            f" expected {USAGE_WINDOW_LEAST_S:g} seconds or more"
+        )
     if settings.notices.problem:
         yield settings.notices.problem

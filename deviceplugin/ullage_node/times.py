@@ -140,6 +140,8 @@ REGISTER_BACKOFF_MOST_S: Final = 5.0
 # Device time of containers
 USAGE_WINDOW_S: Final = 900.0
 """Length of a window of use; a finding needs two of them, so half an hour. Chosen."""
+USAGE_WINDOW_LEAST_S: Final = 10.0
+"""Shortest such window that a setting may ask for: less is no evidence of anything. Chosen."""
 SAMPLE_AGE_MOST_S: Final = 5.0
 """Age of a sample of a device from which its counters are not used. Chosen."""
 

@@ -34,7 +34,13 @@ from ullage_node.telemetry.scrape import Scraper, ScrapeTarget
 from ullage_node.telemetry.tenants import RunningTenant, tenants_of
 from ullage_node.telemetry.usage import UsageMeter, UsageReading
 from ullage_node.telemetry.windows import HistogramPage, TenantWindows
-from ullage_node.times import EVENT_QUIET_S, LATENCY_WINDOW_LEAST_S, PAGE_PERIOD_MOST_S, SAMPLE_S
+from ullage_node.times import (
+    EVENT_QUIET_S,
+    LATENCY_WINDOW_LEAST_S,
+    PAGE_PERIOD_MOST_S,
+    SAMPLE_S,
+    USAGE_WINDOW_S,
+)
 
 UNMEASURED: Final = "LatencyUnmeasured"
 """Event of a pod whose latency objective cannot be judged."""
@@ -56,7 +62,9 @@ class Sources:
 class Telemetry:
     """Windows, samples and rows of one node."""
 
-    def __init__(self, sources: Sources, steps: Windows) -> None:
+    def __init__(
+        self, sources: Sources, steps: Windows, usage_window_s: float = USAGE_WINDOW_S
+    ) -> None:
         self._sources = sources
         self._tenants: tuple[RunningTenant, ...] = ()
         self._pages: dict[ContainerKey, HistogramPage] = {}
@@ -67,7 +75,7 @@ class Telemetry:
         self.book = ObservationBook()
         self.learning = ObservationLearner(sources.around.node, self.book, self.samples)
         self.scraper = Scraper(self._targets, self._take_page, self._tell)
-        self.usage = UsageMeter()
+        self.usage = UsageMeter(usage_window_s)
         self.turns: Callable[[], Mapping[str, LaneReading]] = dict
         """Readings of lanes, by directory of the container."""
         self.windows = TenantWindows(steps, self._objectives, self.scraper.hurry)

@@ -1405,6 +1405,10 @@ class Reason(StrEnum):
         "The agent of the node is of a version without step traces.",
         "Upgrade the node agents to the version of the operator.",
     )
+    SAMPLED = (
+        "Sampled",
+        "The job is in the sample that SchedulingPolicy.spec.profiling traces in this period.",
+    )
     STEPS_ASKED = "StepsAsked", "Nodes are asked which steps the pods have reached."
     TRACE_ARMED = "TraceArmed", "All pods know the first step to trace and have not reached it."
     CAPTURING = "Capturing", "Steps are being traced, or their traces analysed."

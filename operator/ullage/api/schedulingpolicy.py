@@ -15,6 +15,7 @@ from ullage.api.base import AGE, Column, KindInfo, ObjectName, Resource, conditi
 from ullage.api.dataio import IoFairness
 from ullage.api.gpurequest import Accelerator, DomainName
 from ullage.api.lanes import IterationPolicy
+from ullage.api.profiling import Profiling
 from ullage.api.rules import LENDING_WITHIN_NOMINAL, LIMITS_NEED_COHORT
 from ullage.api.spec import (
     SAYS_NOTHING,
@@ -298,6 +299,8 @@ class SchedulingPolicySpec(Spec):
     """How containers share the volumes of a node."""
     runtime: PolicyRuntime = PolicyRuntime()
     """What device containers of namespaces get beside their devices."""
+    profiling: Profiling = field(default_factory=Profiling)
+    """Traces of a sample of the running jobs."""
     risk: RiskSettings = RiskSettings()
     """How much risk an admission may take with anyone's objective."""
     faults: FaultTerms = field(default_factory=FaultTerms)

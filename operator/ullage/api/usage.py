@@ -20,7 +20,7 @@ _Percent: TypeAlias = Annotated[int, count(100)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentUsage(Wire):
-    """The last two windows of a quarter of an hour of one container, together.
+    """The last two windows of one container, together; each a quarter of an hour by default.
 
     One record instead of two, because every heartbeat stores it for every container.
     """
@@ -76,4 +76,4 @@ class ObservedUsage(DeviceTime):
     """The device was shared and its counters are of the whole device: usedMs is the most that
     the container can have used."""
     recent: RecentUsage | None = None
-    """The last two windows of a quarter of an hour; absent until there are two."""
+    """The last two windows, of a quarter of an hour by default; absent until there are two."""

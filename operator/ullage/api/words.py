@@ -48,6 +48,17 @@ class EfficiencyRule(ExplainedWord):
     SMALL_BATCH = "SmallBatch", "steps run one after another and fill half of the share at most"
     BETWEEN_STEPS = "BetweenSteps", "no step is under way for a good part of the time"
     MEMORY_UNUSED = "MemoryUnused", "half of the device memory was never used"
+    WAITS_FOR_DATA = "WaitsForData", "every rank waits for its next batch for a tenth of its steps"
+    CPU_THROTTLED = "CpuThrottled", "a rank is stopped at its CPU limit a fifth of the time"
+    SLOW_RANK = "SlowRank", "the others wait for one rank"
+    EXPOSED_COMMUNICATION = (
+        "ExposedCommunication",
+        "a fifth of the step is communication without computation",
+    )
+    SHORT_KERNELS = "ShortKernels", "most kernels are so short that the device waits between them"
+    SYNCHRONISES_OFTEN = "SynchronisesOften", "the program waits for the device again and again"
+    ALLOCATES_IN_STEPS = "AllocatesInSteps", "each step allocates or frees memory of the device"
+    PAGEABLE_COPIES = "PageableCopies", "copies from or to memory that is not pinned take time"
 
 
 class Objective(ExplainedWord):

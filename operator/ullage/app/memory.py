@@ -17,8 +17,6 @@ import ctypes
 import gc
 import itertools
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -53,22 +51,6 @@ def freeze_survivors() -> None:
     """Collect new objects, and exclude survivors from later collections."""
     gc.collect()
     gc.freeze()
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Run without the collector, for work that makes many records and no cycles.
-
-    Every 700 new objects start a collection, and some of those visit everything: they took more
-    than half of the time to send 10,000 jobs.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 async def give_back() -> None:

@@ -19,7 +19,7 @@ from dataclasses import replace
 import structlog
 
 from ullage.api.reasons import Reason
-from ullage.app.memory import freeze_survivors, uncollected
+from ullage.app.memory import freeze_survivors
 from ullage.app.separate_process import ProcessRefused, end_at_once, separate_process, submit
 from ullage.app.set_aside import SetAside
 from ullage.app.times import CHILD_START_S
@@ -28,6 +28,7 @@ from ullage.app.watchdog import Watchdog
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.allocation.model import Allocation, Problem
 from ullage.engines.allocation.policies import Objective, allocate
+from ullage.process.collector import uncollected
 from ullage.process.faults import fault_text
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide

@@ -100,6 +100,8 @@ STRAGGLER_LOOK_S: Final = 10.0
 """Interval of looks at the ranks of all jobs; nodes report as often at most. Chosen."""
 TRACE_LOOK_S: Final = 0.5
 """Interval at which requests of traces are looked at: people wait for them. Chosen."""
+PROFILING_LOOK_S: Final = 30.0
+"""Interval of looks for jobs of the policy's sample: no one waits for them. Chosen."""
 COORDINATOR_LOOK_S: Final = 3.0
 """Time between two queries of a coordinator. Chosen."""
 COORDINATOR_ANSWER_S: Final = 2.5

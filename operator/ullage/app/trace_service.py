@@ -18,8 +18,9 @@ import structlog
 
 from ullage import ports
 from ullage.api.reasons import Reason
+from ullage.api.times import DAY_S
 from ullage.api.traces import DesiredTrace
-from ullage.app.times import TRACE_LOOK_S, TUNING_ECHO_S
+from ullage.app.times import PROFILING_LOOK_S, TRACE_LOOK_S, TUNING_ECHO_S
 from ullage.app.tuning_service import BackgroundHooks
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.status import profile_request_as_stored, whole_second
@@ -32,6 +33,7 @@ from ullage.ports import Clock
 from ullage.process.faults import fault_text
 from ullage.scheduling.model.plan import (
     Action,
+    CreateProfileRequest,
     DeleteWorkload,
     Emit,
     OrderTraces,
@@ -48,6 +50,7 @@ from ullage.scheduling.observation.profile_requests import (
     pods_under_way,
     queued,
 )
+from ullage.scheduling.observation.profiling import BegunTrace, due_jobs
 from ullage.scheduling.observation.traced_pods import TracedTarget, target_of
 
 log = structlog.get_logger("ullage.traces")
@@ -79,6 +82,9 @@ class TraceService:
         """The orders last written to a node, and when."""
         self._phases: dict[str, tuple[str, float]] = {}
         """Phase of each request that is under way, and since when."""
+        self._sampled: dict[str, BegunTrace] = {}
+        """Requests of the policy's sample that this replica made in the last day, by name."""
+        self._sample_seen = 0.0
         self._requests: Counter[str] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._rejected: Counter[str] = Counter()
@@ -102,6 +108,7 @@ class TraceService:
     def end_term(self) -> None:
         """Forget what this leadership wrote: its last writes may have been lost."""
         self._written, self._deleted, self._ordered, self._phases = {}, {}, {}, {}
+        self._sampled, self._sample_seen = {}, 0.0
         self._seen = -1
 
     def look(self) -> None:
@@ -117,6 +124,7 @@ class TraceService:
         self._forget_all_but({request.ref.uid for request in requests.values()}, now)
         writes = self._order(requests, epoch, now)
         writes += self._steps(requests, epoch, now)
+        writes += self._samples(requests, epoch)
         if writes:
             self._hooks.submit(writes)
 
@@ -237,6 +245,35 @@ class TraceService:
                 text=status.message,
             ),
         ]
+
+    # -- the policy's sample -----------------------------------------------------------------------
+
+    def _samples(self, requests: Requests, epoch: int) -> list[Action]:
+        """Requests for jobs of the policy's sample whose trace is due."""
+        moment = self._clock.now()
+        if 0 <= moment - self._sample_seen < PROFILING_LOOK_S:
+            return []
+        self._sample_seen = moment
+        snapshot = self._state.freeze(moment)
+        self._sampled = {
+            name: trace for name, trace in self._sampled.items() if moment - trace.at < DAY_S
+        }
+        writes: list[Action] = []
+        due_now = due_jobs(snapshot, requests.values(), self._sampled, moment, self._injected)
+        for due in due_now:
+            self._sampled[due.name] = BegunTrace(job=due.job, at=moment)
+            writes.append(
+                CreateProfileRequest(
+                    owner=due.job,
+                    name=due.name,
+                    steps=due.steps,
+                    ttl_s=due.ttl_s,
+                    epoch=epoch,
+                    reason=Reason.SAMPLED,
+                    text=f"{due.job.name} is in the sample of this period",
+                )
+            )
+        return writes
 
     # -- nodes -------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from ullage.cluster.values.streams import (
     DEVICE_PROFILES,
     GPU_NODES,
     PODS,
+    PROFILE_REQUESTS,
     SCHEDULING_POLICIES,
     WORKLOAD_PROFILES,
     Stream,
@@ -90,6 +91,7 @@ def shown(render: Callable[[], RenderableType], watch: bool) -> None:
 _WITHOUT: Final = {
     PODS.kind.kind: "without pods, and those that share devices by a label",
     GPU_NODES.kind.kind: "without what nodes observe of pods that share devices by a label",
+    PROFILE_REQUESTS.kind.kind: "without findings of step traces",
     WORKLOAD_PROFILES.kind.kind: "without what is known of classes of work",
     SCHEDULING_POLICIES.kind.kind: "the tenant is the one that work names, else its namespace",
 }

@@ -21,6 +21,7 @@ from ullage.cluster.records.efficiency import FindingRecord
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.efficiency.ranking import FleetSummary, cost_of, summary
+from ullage.process.collector import uncollected
 from ullage.scheduling.accounting.efficiency import price_of
 from ullage.scheduling.accounting.fleet import WorkloadEfficiency, efficiencies, ranked_row
 from ullage.scheduling.accounting.remedies import Remedy, remedy
@@ -36,10 +37,11 @@ class FleetEfficiency:
     def __init__(self, snapshot: Snapshot, workloads: Iterable[WorkloadRecord], now: float) -> None:
         self.snapshot = snapshot
         self.now = now
-        entries = list(efficiencies(snapshot, workloads, now))
-        self.summary: FleetSummary = summary(
-            ranked_row(snapshot, entry, entry.time) for entry in entries
-        )
+        with uncollected():
+            entries = list(efficiencies(snapshot, workloads, now))
+            self.summary: FleetSummary = summary(
+                ranked_row(snapshot, entry, entry.time) for entry in entries
+            )
         self.entries = sorted(
             entries,
             key=lambda entry: (

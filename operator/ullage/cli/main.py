@@ -188,12 +188,13 @@ def _why_inefficient(context: typer.Context, name: str, namespace: str) -> None:
     from ullage.cli import efficiency as shown
     from ullage.cli.kinds import WORDS, split
     from ullage.cli.look import WORKLOADS, inside, workloads
-    from ullage.cluster.values.streams import GPU_NODES, PODS, SCHEDULING_POLICIES
+    from ullage.cluster.values.streams import GPU_NODES, PODS, PROFILE_REQUESTS, SCHEDULING_POLICIES
 
     word, bare = split(name)
     bare = access.name_of(bare)
-    optional = (GPU_NODES, SCHEDULING_POLICIES)
-    wanted = [*inside((*WORKLOADS, PODS), access.namespace_of(context, namespace)), *optional]
+    where = access.namespace_of(context, namespace)
+    optional = (GPU_NODES, SCHEDULING_POLICIES, *inside((PROFILE_REQUESTS,), where))
+    wanted = [*inside((*WORKLOADS, PODS), where), *optional]
     seen = access.allowed(context, wanted, optional)
     kinds = (WORDS[word],) if word in WORDS else ("Pod",) if word else ()
     records = [
@@ -436,10 +437,10 @@ def efficiency(
     from ullage.cli import access
     from ullage.cli import efficiency as shown
     from ullage.cli.look import WORKLOADS, inside, workloads
-    from ullage.cluster.values.streams import GPU_NODES, PODS, SCHEDULING_POLICIES
+    from ullage.cluster.values.streams import GPU_NODES, PODS, PROFILE_REQUESTS, SCHEDULING_POLICIES
 
     where = access.one_or_all(context, namespace, everywhere)
-    optional = (*inside((PODS,), where), GPU_NODES, SCHEDULING_POLICIES)
+    optional = (*inside((PODS, PROFILE_REQUESTS), where), GPU_NODES, SCHEDULING_POLICIES)
     seen = access.allowed(context, [*inside(WORKLOADS, where), *optional], optional)
     fleet = shown.FleetEfficiency(seen, workloads(seen), time.time())
     if output is CostOutput.JSON:

@@ -89,7 +89,10 @@ _VERBS: Final[Mapping[Kind, Mapping[str, str]]] = {
         "patch": _HELD.format("members save before their lead goes"),
     },
     ports.TUNING_JOB: {"patch": _HELD.format("results are counted before trials go")},
-    ports.PROFILE_REQUEST: {"delete": "requests whose time after their end is over"},
+    ports.PROFILE_REQUEST: {
+        "create": "traces of the jobs that the policy's sample holds",
+        "delete": "requests whose time after their end is over",
+    },
     ports.INFERENCE_DEPLOYMENT: {"patch": _HELD.format("a router drains before its replicas go")},
     ports.CAPACITY_POOL: {"patch": _HELD.format("requested nodes come or go before their pool")},
     ports.EFFICIENCY_REPORT: {"list": "reports of device time, every ten minutes"},

@@ -38,6 +38,7 @@ from ullage.scheduling.model.plan import (
     CreateDeviceProfile,
     CreatePod,
     CreateProfile,
+    CreateProfileRequest,
     CreateTrial,
     DeleteChild,
     DeletePod,
@@ -184,6 +185,9 @@ def _place(action: Action) -> Place:
         case CreateTrial():
             kind, space = ports.TRAINING_JOB.kind, action.owner.namespace
             return ApiVerb.CREATE, kind, space, action.name, ""
+        case CreateProfileRequest():
+            kind, space = ports.PROFILE_REQUEST.kind, action.owner.namespace
+            return ApiVerb.CREATE, kind, space, action.name, ""
         case CreateProfile() | CreateDeviceProfile():
             return _at(ApiVerb.CREATE, action.target)
         case Emit():
@@ -294,6 +298,15 @@ class RequestBuilder:
                 return replace(request, manager=MANAGER_TRACES)
             case CreateTrial():
                 return self._trial(action)
+            case CreateProfileRequest():
+                return ApiRequest(
+                    verb=ApiVerb.CREATE,
+                    kind=ports.PROFILE_REQUEST,
+                    namespace=action.owner.namespace,
+                    name=action.name,
+                    body=applied.profile_request_body(action),
+                    owner=action.owner,
+                )
             case CreateProfile():
                 return self._about(ApiVerb.CREATE, action.target, "", applied.profile_body(action))
             case CreateDeviceProfile():

@@ -260,3 +260,7 @@ TRACE_ENDS_S: Final = 60.0
 """Time for export, analysis and report after the last step. Chosen."""
 TRACE_MOST_S: Final = 1800.0
 """From the order until what is missing is given up, however slow the steps are. Chosen."""
+TRACE_AGE_MOST_S: Final = 7 * 86_400
+"""Age from which a trace says nothing of the device time of its job any more. Chosen."""
+SAMPLED_SHOWN_S: Final = 60.0
+"""Time for which a request of the sample that the API does not show counts as under way. Chosen."""

@@ -16,11 +16,13 @@ from fakes.mortal import Mortal
 from fakes.small_world import Brain, Cluster, Dead, products_decision
 from ullage import ports
 from ullage.api.labels import ANNOTATION_RESERVATION, API_VERSION
+from ullage.api.profiling import Profiling
 from ullage.api.rank_traces import RankTrace, StepColumns, TimeBreakdown
 from ullage.app.trace_service import TraceService
 from ullage.app.tuning_service import BackgroundHooks
 from ullage.kube.client import K8sCluster
 from ullage.scheduling.model.plan import Action
+from ullage.scheduling.observation.profiling import moment_in_period
 
 World = Callable[[], AbstractAsyncContextManager[tuple[Cluster, K8sCluster]]]
 STEP_S = 0.1
@@ -130,6 +132,23 @@ def begin(cluster: Cluster, **runtime: object) -> None:
     cluster.server.put(ports.TRAINING_JOB, job)
 
 
+def a_policy(**spec: object) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "SchedulingPolicy",
+        "metadata": {"name": "default"},
+        "spec": spec,
+    }
+
+
+def count_steps(cluster: Cluster) -> None:
+    """Every program is past its first steps."""
+    for node in cluster.server.objects(ports.GPU_NODE):
+        seen = (node.get("status") or {}).get("slices") or ()
+        status = dict(node["status"]) | {"slices": [dict(part) | {"steps": 500} for part in seen]}
+        cluster.server.put(ports.GPU_NODE, dict(node) | {"status": status})
+
+
 def members(cluster: Cluster) -> list[dict[str, Any]]:
     pods = cluster.server.objects(ports.POD)
     return [dict(pod) for pod in pods if pod["metadata"]["name"].startswith("digits-")]
@@ -227,6 +246,40 @@ async def test_a_job_without_the_hook_is_not_restarted(world: World) -> None:
         assert stored["conditions"][0]["reason"] == "NotInstrumented"
         assert "inject: Auto" in stored["message"]
         assert pods == {pod["metadata"]["uid"] for pod in members(cluster)}
+        await life.brain.stop()
+
+
+async def test_a_job_of_the_sample_is_traced_once_by_whichever_replica_leads(world: World) -> None:
+    async with world() as (cluster, port):
+        begin(cluster)
+        profiling = {"samplePercent": 100, "everyHours": 1}
+        life = Life(cluster, port, 1)
+        await until_running(life)
+        job = cluster.server.get(ports.TRAINING_JOB, "digits", "default")
+        assert job is not None
+        terms = Profiling(sample_percent=100, every_hours=1)
+        moment = moment_in_period(job["metadata"]["uid"], terms, cluster.wall.seconds + 3600)
+        assert moment is not None
+        cluster.wall.seconds = moment + 1
+        cluster.server.put(ports.SCHEDULING_POLICY, a_policy(profiling=profiling))
+        for _ in range(3):
+            cluster.heartbeat()
+            count_steps(cluster)
+            await life.turn()
+        (made,) = cluster.server.objects(ports.PROFILE_REQUEST)
+        (owner,) = made["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"]) == ("TrainingJob", job["metadata"]["uid"])
+        assert made["spec"]["jobRef"] == {"kind": "TrainingJob", "name": "digits"}
+        assert made["spec"]["steps"] == 5
+        await life.brain.stop()
+        life = Life(cluster, port, 2)
+        name = made["metadata"]["name"]
+        for _ in range(60):
+            await life.turn()
+            if status(cluster, name).get("phase") == "Done":
+                break
+        assert status(cluster, name)["conditions"][0]["reason"] == "TraceDone"
+        assert len(cluster.server.objects(ports.PROFILE_REQUEST)) == 1
         await life.brain.stop()
 
 

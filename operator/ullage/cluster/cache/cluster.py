@@ -59,7 +59,7 @@ from ullage.cluster.records.profile import DeviceProfileRecord
 from ullage.cluster.records.router import RouterLoad, RouterPod
 from ullage.cluster.records.snapshot import DeploymentRecord, RefusedWrite, ServiceRecord, Snapshot
 from ullage.cluster.records.tier import CoordinatorReport
-from ullage.cluster.records.trace import NodeTraces, ProfileRequestRecord
+from ullage.cluster.records.trace import LastTrace, NodeTraces, ProfileRequestRecord, last_traces
 from ullage.cluster.records.tuning import TuningRecord
 from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.cluster.times import ASSUME_TTL_S
@@ -128,6 +128,11 @@ class ClusterState:
             lambda request: request.ref.uid,
         )
         self._profile_requests.tells = ports.PROFILE_REQUEST.kind
+        self._traced: tuple[
+            Mapping[tuple[str, str], ProfileRequestRecord],
+            Mapping[tuple[str, str], LastTrace],
+        ] = ({}, {})
+        """The requests of which the last traces are, and these."""
         self._volumes = Volumes(context, self._has_rules)
         stores = (
             self._nodes,
@@ -413,7 +418,15 @@ class ClusterState:
             refused_writes=self._refusals.shown(),
             node_refusals=self._context.node_refusals.shown(),
             refused_starts=self._context.node_refusals.shown_by_name(),
+            traces=self._last_traces(),
         )
+
+    def _last_traces(self) -> Mapping[tuple[str, str], LastTrace]:
+        """The last traces; the same object until a request changes."""
+        requests = self._profile_requests.table.view()
+        if requests is not self._traced[0]:
+            self._traced = requests, last_traces(requests.values())
+        return self._traced[1]
 
     def _seen_gpu_nodes(self) -> Mapping[str, GPUNodeRecord]:
         observed = self._gpu_nodes.table.view()

@@ -59,6 +59,7 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
         trust_domains=spec.trust_domains,
         knowledge=spec.learning,
         runtime=spec.runtime,
+        profiling=spec.profiling,
         last_solve=last_solve,
         quota_status=quota_status,
         conditions=conditions,

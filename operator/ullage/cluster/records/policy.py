@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from ullage.api.dataio import IoFairness
 from ullage.api.lanes import IterationPolicy
+from ullage.api.profiling import Profiling
 from ullage.api.schedulingpolicy import (
     FaultTerms,
     Knowledge,
@@ -51,6 +52,8 @@ class PolicyRecord:
     """Namespaces that learn from one another."""
     runtime: PolicyRuntime = field(default_factory=PolicyRuntime)
     """Namespaces whose containers get the step hook."""
+    profiling: Profiling = field(default_factory=Profiling)
+    """Traces of a sample of the running jobs."""
     last_solve: SolveRecord | None = None
     """The division in force, from the status."""
     quota_status: QuotaStatus | None = None

@@ -23,6 +23,7 @@ from ullage.cluster.records.profile import DeviceProfileRecord, ProfileRecord
 from ullage.cluster.records.router import RouterLoad
 from ullage.cluster.records.status import Condition
 from ullage.cluster.records.tier import CoordinatorReport
+from ullage.cluster.records.trace import LastTrace
 from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.model import LearnedModel
 
@@ -132,3 +133,5 @@ class Snapshot:
     """Times at which this process observed a refused slice, by uid of the pod and device."""
     refused_starts: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     """The same by namespace and name of the pod, for any pod with that name."""
+    traces: Mapping[tuple[str, str], LastTrace] = field(default_factory=dict)
+    """The newest finished trace of TrainingJobs, by namespace and name; no decision needs them."""

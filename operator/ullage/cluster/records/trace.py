@@ -7,6 +7,7 @@ The status is the memory of the trace: a new operator goes on from it and from w
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeAlias
 
@@ -30,9 +31,10 @@ from ullage.api.wire_fields import (
     one_of,
     word,
 )
+from ullage.api.words import TracedKind
 from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.status import BY_TYPE, Condition
-from ullage.engines.tracing.job_trace import JobTrace
+from ullage.engines.tracing.job_trace import JobTrace, TraceFinding
 
 PHASES: Final = ("Pending", "Armed", "Capturing", "Analysing", "Done", "Failed")
 MOST_PODS: Final = 64
@@ -156,6 +158,50 @@ class ProfileRequestRecord:
     shapes: bool = False
     ttl_s: int = DAY_S
     status: ProfileRequestStatus = field(default_factory=ProfileRequestStatus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastTrace:
+    """The newest finished trace of a TrainingJob.
+
+    Attributes:
+        name: Of its ProfileRequest.
+        ended: Its end, seconds since the epoch.
+        pods: Uids of the pods that were traced: a job that started again has others.
+        first_step: First step; 0 = not known.
+        steps: Steps that every rank has.
+        findings: Its findings.
+    """
+
+    name: str
+    ended: float
+    pods: tuple[str, ...]
+    first_step: int
+    steps: int
+    findings: tuple[TraceFinding, ...]
+
+
+def last_traces(
+    requests: Iterable[ProfileRequestRecord],
+) -> Mapping[tuple[str, str], LastTrace]:
+    """The newest finished trace of each TrainingJob, by its namespace and name."""
+    last: dict[tuple[str, str], LastTrace] = {}
+    for request in requests:
+        result = request.status.result
+        if result is None or request.job_kind != TracedKind.TRAINING_JOB:
+            continue
+        at = request.ref.namespace, request.job_name
+        if at in last and last[at].ended >= request.status.completion_time:
+            continue
+        last[at] = LastTrace(
+            name=request.ref.name,
+            ended=request.status.completion_time,
+            pods=tuple(pod.uid for pod in request.status.pods),
+            first_step=result.first_step,
+            steps=result.steps,
+            findings=result.findings,
+        )
+    return last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

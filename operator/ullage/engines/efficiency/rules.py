@@ -2,20 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules that explain unused device time, each with the minimum evidence that it needs.
 
-A rule reads the last two windows of a quarter of an hour, as nodes measured them. It speaks only of
-windows in which the workload could run, and explains only unused time. Steps and the time within
-them are what the workload itself reports: they choose between explanations and never make time
-wasted. Thresholds and confidences: derived.
+A rule reads the last two windows, as nodes measured them, of a quarter of an hour by default. It
+speaks only of windows in which the workload could run, and explains only unused time. Steps and the
+time within them are what the workload itself reports: they choose between explanations and never
+make time wasted. Thresholds and confidences: derived.
 
-Not among them, because they need a record of each rank or a trace: many short kernels, copies from
-pageable memory, synchronisations, allocations after the warm-up, precision of matrix products,
-exposed communication, imbalance between ranks, debug switches, optimizers without fused kernels,
-stalls by checkpoints, throttled CPUs.
+Claims of ranks and traces (``step_rules``) divide the same unused time further. Not among either,
+because no report has what they need: precision of matrix products, debug switches, optimizers
+without fused kernels, stalls by checkpoints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -23,6 +22,7 @@ from ullage.api.times import HOUR_MS
 from ullage.api.usage import ObservedUsage, RecentUsage
 from ullage.api.words import EfficiencyRule
 from ullage.engines.efficiency.gains import Interval, length
+from ullage.engines.efficiency.step_rules import StepClaim, explained_by
 
 WITHHELD_MOST: Final = 0.5
 """Part of the time that may have been withheld from the workload; else it is not judged. Withheld
@@ -53,7 +53,7 @@ CONFIDENCE: Final = 0.9
 """Confidence in a finding that rests on counters of the device alone."""
 CONFIDENCE_LOST: Final = 0.8
 """Factor of a confidence that rests on an estimate, or on what the workload reports."""
-_CONFIDENCES: Final = tuple(round(CONFIDENCE * CONFIDENCE_LOST**lost, 3) for lost in range(3))
+_CONFIDENCES: Final = tuple(round(CONFIDENCE * CONFIDENCE_LOST**lost, 3) for lost in range(4))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,7 @@ class JudgedWorkload:
         fixed_share: A smaller share may not replace its own: a lane or an objective needs it.
         whole_device: It holds whole devices, so no memory of them is left to others.
         members: Counters of each member; none = it is not judged.
+        claims: What its ranks and its last trace say of its steps, one of each rule.
     """
 
     percent: int
@@ -75,6 +76,7 @@ class JudgedWorkload:
     fixed_share: bool
     whole_device: bool
     members: tuple[ObservedUsage, ...]
+    claims: tuple[StepClaim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +142,7 @@ class _Evidence:
             confidence=_CONFIDENCES[int(self.estimated) + int(reported)],
             percent=percent,
             memory_mib=memory_mib,
-            evidence=f"{evidence} in two windows of 15 min",
+            evidence=f"{evidence} in the last two windows",
         )
 
 
@@ -160,6 +162,7 @@ def findings_of(subject: JudgedWorkload) -> tuple[Finding, ...]:
     if idle is not None:
         return (idle,)
     findings = [finding for rule in _RULES if (finding := rule(evidence)) is not None]
+    findings += _of_steps(evidence, {finding.rule for finding in findings})
     return tuple(sorted(findings, key=lambda finding: (-finding.gain_permille, finding.rule)))
 
 
@@ -304,6 +307,32 @@ def _enough_memory(evidence: _Evidence) -> int:
         return 0
     steps = -int(-used * HEADROOM // MEMORY_STEP_MIB)
     return min(held, steps * MEMORY_STEP_MIB)
+
+
+def _of_steps(evidence: _Evidence, known: Set[EfficiencyRule]) -> Iterator[Finding]:
+    """Findings of ranks and traces; what counters of the device already say is not repeated.
+
+    Steps must have been under way in both windows: what a rank reports now, or a trace did, is no
+    evidence for windows without steps.
+    """
+    claims, recent = evidence.subject.claims, evidence.recent
+    if not claims or not _has_steps(evidence):
+        return
+    kept = explained_by(
+        [claim for claim in claims if claim.rule not in known],
+        allocated_ms=recent.allocated_ms,
+        used_ms=recent.used_ms,
+        duty_percent=recent.duty_percent,
+    )
+    for claim, explained in kept:
+        yield Finding(
+            rule=claim.rule,
+            gain_permille=_span_ms(explained) * 1000 // recent.allocated_ms,
+            explained=explained,
+            allocated_ms=recent.allocated_ms,
+            confidence=_CONFIDENCES[1 + int(evidence.estimated) + int(claim.of_kernels)],
+            evidence=claim.evidence,
+        )
 
 
 def _has_steps(evidence: _Evidence) -> bool:

@@ -27,11 +27,13 @@ from ullage.cluster.codecs.status import (
 )
 from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.workload import WorkloadKind
+from ullage.kube.manifests.tiers import child_metadata
 from ullage.ports import JsonObject
 from ullage.scheduling.model.plan import (
     ApplyGPUNode,
     CreateDeviceProfile,
     CreateProfile,
+    CreateProfileRequest,
     OrderTraces,
     SetConditions,
     SetDeviceModel,
@@ -134,10 +136,28 @@ def _based(action: SetTuningStatus | SetProfileRequestStatus, status: JsonObject
     return _status(action.target, status) | {"metadata": _metadata(action.target) | based}
 
 
+def profile_request_body(action: CreateProfileRequest) -> Body:
+    """A request for a trace of a job, which owns it: deleted with the job, it needs no care."""
+    job = action.owner
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ProfileRequest",
+        "metadata": child_metadata(job, action.name, {}),
+        "spec": {
+            "jobRef": {"kind": job.kind, "name": job.name},
+            "steps": action.steps,
+            "ttlSecondsAfterFinished": action.ttl_s,
+        },
+    }
+
+
 def trace_orders_body(action: OrderTraces) -> Body:
-    """The orders of traces of an existing GPUNode: its uid keeps the apply from creating one."""
+    """The orders of traces of an existing GPUNode: its uid keeps the apply from creating one.
+
+    Without orders there is no ``spec``, because an object that loses its last field is refused.
+    """
     orders = [order.to_wire() for order in action.orders]
-    return _headed(action.node) | {"spec": {"traces": orders} if orders else {}}
+    return _headed(action.node) | ({"spec": {"traces": orders}} if orders else {})
 
 
 def profile_status_body(action: SetProfile | SetDeviceModel) -> Body:

@@ -24,6 +24,7 @@ from ullage.scheduling.model.plan import (
     ApplyGPUNode,
     CreateDeviceProfile,
     CreateProfile,
+    CreateProfileRequest,
     CreateReservedPod,
     DeleteChild,
     DeletePod,
@@ -71,7 +72,7 @@ def lane_of(action: Action) -> int:
             return TELL
         case CreateDeviceProfile() | SetDeviceModel() | SetPoolStatus() | SetTuningStatus():
             return TELL
-        case SetProfileRequestStatus():
+        case SetProfileRequestStatus() | CreateProfileRequest():
             return TELL
         case Emit():
             return EVENTS

@@ -17,17 +17,20 @@ from functools import lru_cache
 from typing import Final
 
 from ullage.api.devices import GPUMode
-from ullage.api.slices import SliceKey
+from ullage.api.slices import ObservedRank, SliceKey
 from ullage.api.usage import ObservedUsage
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.efficiency import MOST_FINDINGS, EfficiencyRecord, FindingRecord
 from ullage.cluster.records.node import GPUNodeRecord
 from ullage.cluster.records.status import Placement, WorkloadStatus
+from ullage.cluster.records.trace import LastTrace
 from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.engines.efficiency.ledger import NO_TIME, growth, mark_of, plus
 from ullage.engines.efficiency.rules import Finding, JudgedWorkload, findings_of, gain_permille
+from ullage.engines.efficiency.step_rules import StepClaim
 from ullage.scheduling.accounting.cost_records import money
 from ullage.scheduling.accounting.rates import Rate
+from ullage.scheduling.accounting.step_evidence import claims_of
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.times import (
     COST_COUNTED_MOST_S,
@@ -56,7 +59,11 @@ class UsageReports:
 
     nodes: Mapping[str, GPUNodeRecord]
     now: float
+    traces: Mapping[tuple[str, str], LastTrace] = field(default_factory=dict)
     _by_node: dict[str, Mapping[SliceKey, ObservedUsage]] = field(default_factory=dict)
+    _ranks_by_node: dict[str, Mapping[SliceKey, tuple[ObservedRank, ...]]] = field(
+        default_factory=dict
+    )
 
     def of(self, placement: Sequence[Placement]) -> list[ObservedUsage | None]:
         """Counters of each container of a placement; ``None`` = its node does not report it.
@@ -64,6 +71,25 @@ class UsageReports:
         A container has one counter, with the first of its devices.
         """
         return [self._of(part) for part in placement if part.key.index == 0]
+
+    def ranks(self, placement: Sequence[Placement]) -> list[ObservedRank]:
+        """Ranks of the containers of a placement; none where any of them reports none."""
+        ranks: list[ObservedRank] = []
+        for part in placement:
+            if part.key.index:
+                continue
+            by_key = self._ranks_by_node.get(part.node)
+            if by_key is None:
+                by_key = self._ranks_by_node[part.node] = self._timed(self.nodes.get(part.node))
+            if part.key not in by_key:
+                return []
+            ranks += by_key[part.key]
+        return ranks
+
+    def _timed(self, node: GPUNodeRecord | None) -> Mapping[SliceKey, tuple[ObservedRank, ...]]:
+        if node is None or self.now - node.heartbeat > HEARTBEAT_MAX_AGE_S:
+            return {}
+        return {seen.key: seen.ranks for seen in node.observed if seen.ranks}
 
     def _of(self, part: Placement) -> ObservedUsage | None:
         by_key = self._by_node.get(part.node)
@@ -112,7 +138,8 @@ def entered(
             row=NO_TIME,
             used_ratio="",
         )
-    row = with_findings(row, judged(workload, status, held), moment)
+    findings = judged(workload, status, held, claims(workload, status, reports))
+    row = with_findings(row, findings, moment)
     return replace(
         status,
         efficiency=replace(
@@ -166,6 +193,7 @@ def judged(
     workload: WorkloadRecord,
     status: WorkloadStatus,
     reports: Iterable[ObservedUsage | None],
+    claims: tuple[StepClaim, ...] = (),
 ) -> tuple[Finding, ...]:
     """Explanations of a workload's unused device time; none while it may not be judged.
 
@@ -173,6 +201,7 @@ def judged(
         workload: The workload.
         status: Its status, with the placement that the reports are of.
         reports: Counters of its containers.
+        claims: What its ranks and its last trace say of its steps.
     """
     known = [report for report in reports if report is not None]
     if not _counts(workload, status) or len(known) < _containers(status):
@@ -185,8 +214,16 @@ def judged(
             fixed_share=has_fixed_share(workload),
             whole_device=workload.gpu.mode is GPUMode.EXCLUSIVE,
             members=tuple(known),
+            claims=claims,
         )
     )
+
+
+def claims(
+    workload: WorkloadRecord, status: WorkloadStatus, reports: UsageReports
+) -> tuple[StepClaim, ...]:
+    """What the ranks and the last trace of a workload say of its steps."""
+    return claims_of(workload, status, reports.ranks(status.placement), reports.traces, reports.now)
 
 
 def with_findings(

@@ -56,7 +56,7 @@ def efficiencies(
         workloads: Workloads of it.
         now: Seconds since the epoch.
     """
-    reports = UsageReports(snapshot.gpu_nodes, now)
+    reports = UsageReports(snapshot.gpu_nodes, now, snapshot.traces)
     models = {
         (node.name, device.uuid): device.model
         for node in snapshot.gpu_nodes.values()
@@ -107,7 +107,8 @@ def _record(
     known = [report for report in held if report is not None]
     if status.efficiency is None and not any(report.held_ms for report in known):
         return None
-    findings = efficiency.judged(workload, status, held)
+    claims = efficiency.claims(workload, status, reports)
+    findings = efficiency.judged(workload, status, held, claims)
     if not workload.adopted:
         return efficiency.counted(workload, held, now, findings)
     # their pods store no row: all that the nodes counted

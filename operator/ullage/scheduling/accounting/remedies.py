@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.devices import GPUMode
+from ullage.api.rebalancing import StragglerPolicy
 from ullage.api.slices import DesiredSlice
 from ullage.api.words import EfficiencyRule
 from ullage.cluster.records.efficiency import FindingRecord
@@ -63,6 +64,28 @@ def remedy(snapshot: Snapshot, workload: WorkloadRecord, finding: FindingRecord)
             return _packed(snapshot, workload, "a larger batch fills the device")
         case EfficiencyRule.HOST_BOUND:
             return _packed(snapshot, workload, "CUDA graphs or torch.compile fill the gaps")
+        case EfficiencyRule.WAITS_FOR_DATA:
+            return _tuned(workload)
+        case EfficiencyRule.CPU_THROTTLED:
+            text = "raise the CPU limit of the device container in the template"
+            return Remedy(text=f"{text}, or lower the workers of its data loader")
+        case EfficiencyRule.SLOW_RANK:
+            return _rebalanced(workload)
+        case EfficiencyRule.EXPOSED_COMMUNICATION:
+            text = "larger or earlier buckets overlap communication with computation"
+            return _packed(snapshot, workload, text)
+        case EfficiencyRule.SHORT_KERNELS:
+            text = "torch.compile, fused kernels or a larger batch make longer kernels"
+            return _packed(snapshot, workload, text)
+        case EfficiencyRule.SYNCHRONISES_OFTEN:
+            text = "read values such as loss.item() every hundred steps, not in each"
+            return _packed(snapshot, workload, text)
+        case EfficiencyRule.ALLOCATES_IN_STEPS:
+            text = "fixed shapes, or PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, let the"
+            return Remedy(text=f"{text} allocator reuse memory")
+        case EfficiencyRule.PAGEABLE_COPIES:
+            text = "pin_memory=True in the data loader and non_blocking=True in copies hide them"
+            return _packed(snapshot, workload, text)
         case EfficiencyRule.BETWEEN_STEPS:
             text = "more loader workers and asynchronous checkpoints shorten the pauses"
             return _packed(snapshot, workload, text)
@@ -80,6 +103,27 @@ def _stopped(workload: WorkloadRecord) -> Remedy:
         text = "let it scale to zero: the router holds the next request while a replica starts"
         return Remedy(text=text, command=_patch(workload, {"scaling": {"minReplicas": 0}}))
     return Remedy(text="remove its replicas", command=_patch(workload, {"replicas": 0}))
+
+
+def _tuned(workload: WorkloadRecord) -> Remedy:
+    """Let the workers of the data loader be tuned."""
+    if workload.kind is not WorkloadKind.TRAINING_JOB:
+        return Remedy(text="raise num_workers of the data loader")
+    text = "let Ullage tune the workers of its data loader, from its next start on"
+    return Remedy(text=text, command=_patch(workload, {"data": {"io": {"autotune": True}}}))
+
+
+def _rebalanced(workload: WorkloadRecord) -> Remedy:
+    """Give a slow rank a smaller batch."""
+    text = "kubectl ullage why shows all ranks"
+    if workload.kind is not WorkloadKind.TRAINING_JOB:
+        return Remedy(text=text)
+    if workload.stragglers is StragglerPolicy.REBALANCE:
+        return Remedy(text=f"{text}, and why batches stay even")
+    return Remedy(
+        text=f"{text}; from its next start on, a slow rank can get a smaller batch",
+        command=_patch(workload, {"stragglers": {"policy": StragglerPolicy.REBALANCE.value}}),
+    )
 
 
 def _smaller_share(snapshot: Snapshot, workload: WorkloadRecord, finding: FindingRecord) -> Remedy:

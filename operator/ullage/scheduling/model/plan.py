@@ -283,6 +283,20 @@ class SetProfileRequestStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreateProfileRequest:
+    """Create the ProfileRequest that traces a job of the policy's sample."""
+
+    owner: ObjectRef
+    """The TrainingJob."""
+    name: str
+    steps: int
+    ttl_s: int
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OrderTraces:
     """Apply the orders of step traces of a GPUNode, under a separate field manager.
 
@@ -468,6 +482,7 @@ Action = (
     | CreateTrial
     | SetTuningStatus
     | SetProfileRequestStatus
+    | CreateProfileRequest
     | OrderTraces
     | Emit
 )

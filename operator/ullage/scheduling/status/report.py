@@ -98,7 +98,7 @@ def _report(
     events: list[Emit] = []
     advisor = Advisor.of(view.snapshot)
     blames = Blames(view.snapshot)
-    usage = efficiency.UsageReports(view.snapshot.gpu_nodes, view.now)
+    usage = efficiency.UsageReports(view.snapshot.gpu_nodes, view.now, view.snapshot.traces)
     for uid in uids:
         workload = view.snapshot.workloads[uid]
         if context.lifecycles[uid].silent:

@@ -68,6 +68,8 @@ def test_every_field_is_one_variable() -> None:
         ("ULLAGE_NODE_NOTICES_URL", "http://user@host", "expected http://host"),
         ("ULLAGE_NODE_PERIODS_PROBE_SECONDS", "-1", "expected seconds"),
         ("ULLAGE_NODE_PERIODS_PROBE_SECONDS", "soon", "could not convert"),
+        ("ULLAGE_NODE_PERIODS_USAGE_WINDOW_SECONDS", "9", "10 seconds or more"),
+        ("ULLAGE_NODE_PERIODS_USAGE_WINDOW_SECONDS", "nan", "expected seconds"),
         ("ULLAGE_NODE_NAME", "", "is empty"),
     ],
 )
