@@ -1362,6 +1362,75 @@ class Reason(StrEnum):
         "Nothing.",
         Standing.GOOD,
     )
+    RANK_COMPUTES_LONGER = (
+        "RankComputesLonger",
+        "One rank of the job computes longer than the others, and neither its CPU limit nor other "
+        "pods on its device explain it.",
+        "Where other jobs are slow on its node, too, delete its pod; spec.stragglers.replaceAfter "
+        "does so for gangs that change in place.",
+    )
+    RANK_THROTTLED = (
+        "RankThrottled",
+        "One rank of the job is stopped at its CPU limit more often than the others.",
+        "Raise the CPU limit of its container.",
+    )
+    RANK_BESIDE_NEIGHBOURS = (
+        "RankBesideNeighbours",
+        "One rank of the job computes longer than the others, and more pods share its device.",
+        "Suspend or move a neighbour; spec.slo.maxSlowdown keeps such neighbours away.",
+    )
+    RANK_WAITS_FOR_DATA = (
+        "RankWaitsForData",
+        "One rank of the job waits longer for its batches than the others.",
+        "Give the loader more workers, or look at `kubectl ullage why` for pods that take the "
+        "volume.",
+    )
+    RANK_COMMUNICATES_LONGER = (
+        "RankCommunicatesLonger",
+        "Communication of one rank of the job takes longer than that of the others.",
+        "Look at the network of its node.",
+    )
+    # Data input
+    IO_STARVED = (
+        "IoStarved",
+        "A container gets less of a volume than it wants, while another takes more than its fair "
+        "share; the message names the volume and both.",
+        "spec.io.fairness Enforce of the SchedulingPolicy limits the other to its fair share; or "
+        "give one of both a volume of its own.",
+    )
+    IO_LIMITED = (
+        "IoLimited",
+        "A container is limited to its fair share of a volume, because another starves there.",
+        "Nothing: the limit ends when no one waits. A volume of its own has no such limit.",
+    )
+    IO_TUNED = (
+        "IoTuned",
+        "The data loader of the program got other num_workers or prefetch_factor.",
+        "Nothing; the message has the wait for data before and after.",
+        Standing.GOOD,
+    )
+    IO_NOT_TUNED = (
+        "IoNotTuned",
+        "The data loader of the program keeps its settings; the message says why.",
+        "Set num_workers and prefetch_factor in the program.",
+        Standing.GOOD,
+    )
+    HOOK_NOT_INJECTED = (
+        "HookNotInjected",
+        "The step hook could not be put into the container, so its steps are not seen.",
+        "The message names the cause; ullage_run in the image, with its record, works without "
+        "injection.",
+    )
+    STEP_RECORD_INVALID = (
+        "StepRecordInvalid",
+        "The step record of the container cannot be read, so its steps are not seen.",
+        "Only ullage_run, or the injected hook, should write into the directory of the record.",
+    )
+    LATENCY_UNMEASURED = (
+        "LatencyUnmeasured",
+        "The latency of the service is not measured, so its objective cannot be judged.",
+        "Let the program report requests, as the message says.",
+    )
     # Step traces
     TRACE_QUEUED = (
         "TraceQueued",
@@ -1671,6 +1740,8 @@ CHAPTERS: Final[Mapping[Reason, str]] = {
     Reason.LOAD_UNKNOWN: "Scaling of services",
     Reason.TRIALS_RUN: "Trials of a search",
     Reason.SHARING_ADMITTED: "Sharing and learning",
+    Reason.STRAGGLER_FOUND: "Slow ranks",
+    Reason.IO_STARVED: "Data input and step records",
     Reason.TRACE_QUEUED: "Step traces",
     Reason.SLOT_UNKNOWN: "Node",
 }
@@ -1808,6 +1879,12 @@ class ConditionType(StrEnum):
     DEADLINE_INFEASIBLE = (
         "DeadlineInfeasible",
         "the work and two restarts take longer than the deadline allows; the job is not started",
+        False,
+    )
+    STRAGGLER_PRESENT = (
+        "StragglerPresent",
+        "a rank of the running job is slower than the others; the reason is the cause, the message "
+        "names rank, pod and node; absent otherwise (TrainingJob)",
         False,
     )
     FAILED = "Failed", "the job has ended in failure, as the condition of a Job says it", False

@@ -38,6 +38,7 @@ from ullage.scheduling.placement.predicted_figures import Part, Predictions, con
 from ullage.scheduling.status import decisions, unchanged
 from ullage.scheduling.status.as_recommended import as_recommended, shows_verdict
 from ullage.scheduling.status.decisions import Ruling
+from ullage.scheduling.status.straggler_status import straggler_condition
 from ullage.scheduling.status.workload_status import StatusInputs, build_status
 from ullage.scheduling.timeslicing.rounds import books_of
 
@@ -129,6 +130,7 @@ class Reporter:
             made_room=entry.made_room or workload.status.made_room,
             verdict=verdict,
             scaling=scaling,
+            straggler=straggler_condition(self.context.view, workload),
             router=router_condition(self.context.view, workload),
         )
         return build_status(self.context.view, inputs, self.predictions)
