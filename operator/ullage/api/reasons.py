@@ -1362,12 +1362,25 @@ class Reason(StrEnum):
         "Nothing.",
         Standing.GOOD,
     )
+    STRAGGLER_REPLACED = (
+        "StragglerReplaced",
+        "A rank was slow for spec.stragglers.replaceAfter because of its node, so its member "
+        "starts on another one. The job leaves the node out for an hour; other work does not.",
+        "Nothing. `kubectl ullage why` says from where to where and why.",
+        Standing.OURS | Standing.OF_THE_NODE,
+        "wait for another node, or until the hour is over",
+    )
+    STRAGGLER_KEPT = (
+        "StragglerKept",
+        "A rank has been slow for spec.stragglers.replaceAfter, and its member is not replaced.",
+        "The message says why; `kubectl ullage why` shows all ranks.",
+    )
     RANK_COMPUTES_LONGER = (
         "RankComputesLonger",
         "One rank of the job computes longer than the others, and neither its CPU limit nor other "
         "pods on its device explain it.",
         "Where other jobs are slow on its node, too, delete its pod; spec.stragglers.replaceAfter "
-        "does so for gangs that change in place.",
+        "does so for gangs whose membership is InPlace.",
     )
     RANK_THROTTLED = (
         "RankThrottled",

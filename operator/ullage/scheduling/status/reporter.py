@@ -29,6 +29,7 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.exclusions import active_exclusions, with_failure
 from ullage.scheduling.lifecycle.adopted import ended_well
 from ullage.scheduling.lifecycle.routing import router_condition
+from ullage.scheduling.lifecycle.slow_members import with_replacement
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
@@ -130,7 +131,9 @@ class Reporter:
             made_room=entry.made_room or workload.status.made_room,
             verdict=verdict,
             scaling=scaling,
-            straggler=straggler_condition(self.context.view, workload),
+            straggler=straggler_condition(
+                self.context.view, workload, self.context.kept_stragglers.get(uid, "")
+            ),
             router=router_condition(self.context.view, workload),
         )
         return build_status(self.context.view, inputs, self.predictions)
@@ -283,6 +286,9 @@ class Reporter:
         """State that later cycles need; the previous object if nothing changed."""
         view, before = self.context.view, workload.status.scheduling
         exclusions = with_failure(view, workload, life.passed_over)
+        replacements = with_replacement(view, workload, life)
+        if replacements is not before.replacements:
+            before = replace(before, replacements=replacements)
         if life.pull_again_at:
             failures = before.pull_failures + 1
             again = whole_second(life.pull_again_at)
