@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from builders import a_job
 from fakes.toy_elastic import JOINS_S, UID, cluster, events, here, member, taken_away, told
 from fakes.toy_rounds import Turns
 from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage.api.reasons import Reason
+from ullage.cli.tables import why
 from ullage.cluster.records.status import Replacement, WorkloadStatus
 from ullage.cluster.records.straggler import StragglerRecord
 from ullage.engines.stragglers.detector import SlowCause
@@ -94,6 +97,17 @@ def test_it_leaves_for_another_node_and_the_others_run_on() -> None:
     assert "StragglerKept" not in events(turns)
 
 
+def test_people_read_from_where_to_where() -> None:
+    turns = gang()
+    node = slow(turns, 1)
+    turns.toy.stragglers = {}
+    turns.run(JOINS_S)
+    page = StringIO()
+    Console(file=page, width=300).print(why(turns.job("train")))
+    rows = [line.split()[:3] for line in page.getvalue().splitlines()]
+    assert ["train-1", node, member(turns, 1).node] in rows
+
+
 def test_not_before_its_time() -> None:
     turns = gang()
     slow(turns, 1, after_s=AFTER_S - 1)
@@ -148,6 +162,18 @@ def test_where_it_stays_the_status_says_why(
     writes = toy.counts["SetStatus"]
     toy.run(3600)
     assert toy.counts["SetStatus"] == writes
+
+
+def test_another_device_of_the_slow_node_is_no_place() -> None:
+    turns = cluster(devices=2, nodes=2)
+    job = a_job("train").elastic(1, 3, in_place=True, meets_elsewhere=True)
+    turns.add(job.with_(replace_after_s=AFTER_S))
+    turns.run(60)
+    nodes = [member(turns, rank).node for rank in range(3)]
+    alone = next(rank for rank in range(3) if nodes.count(nodes[rank]) == 1)
+    slow(turns, alone)
+    assert shown(turns).endswith("; not replaced: no other node has room for it")
+    assert taken_away(turns) == 0
 
 
 def test_a_gang_of_a_fixed_size_stays() -> None:
