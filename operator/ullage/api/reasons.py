@@ -58,6 +58,8 @@ class Standing(Flag):
     """An ending that no one asked the job to prepare for."""
     BLAMES_DEVICE = auto()
     """The workload leaves the device out for a while."""
+    LEAVES_NODE = auto()
+    """The workload leaves the whole node out for a while."""
     RANKED = auto()
     """A job may well run on the type."""
     RULED_OUT = auto()
@@ -572,6 +574,7 @@ class Reason(StrEnum):
         "The operator released the pod to its node, but kube-scheduler did not bind it in time; "
         "the operator places it again.",
         "Read kube-scheduler's message, which this message repeats.",
+        Standing.LEAVES_NODE,
     )
     STUCK_NOT_STARTED = (
         "StuckNotStarted",
@@ -1367,7 +1370,7 @@ class Reason(StrEnum):
         "A rank was slow for spec.stragglers.replaceAfter because of its node, so its member "
         "starts on another one. The job leaves the node out for an hour; other work does not.",
         "Nothing. `kubectl ullage why` says from where to where and why.",
-        Standing.OURS | Standing.OF_THE_NODE,
+        Standing.OURS | Standing.OF_THE_NODE | Standing.LEAVES_NODE,
         "wait for another node, or until the hour is over",
     )
     STRAGGLER_KEPT = (

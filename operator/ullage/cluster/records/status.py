@@ -12,7 +12,7 @@ from typing import Annotated, Final, TypeAlias
 
 from ullage.api.codec import derived
 from ullage.api.readers import MOST_COUNTED
-from ullage.api.reasons import Reason
+from ullage.api.reasons import Reason, Standing
 from ullage.api.slices import SliceKey
 from ullage.api.wire_fields import (
     ACCELERATOR,
@@ -186,8 +186,6 @@ class SpendRecord:
     bound because spot may take the job and it saves no checkpoint."""
 
 
-OF_NODES: Final = frozenset({Reason.STUCK_UNSCHEDULED, Reason.STRAGGLER_REPLACED})
-"""Reasons for which the whole node of a device is left out."""
 MOST_REPLACEMENTS: Final = 3
 """Members of one job that are replaced in a day because their nodes were slow, and that its status
 holds."""
@@ -222,7 +220,7 @@ class Exclusion:
     @property
     def is_of_node(self) -> bool:
         """True when all devices of the node are left out."""
-        return not self.until or self.reason in OF_NODES
+        return not self.until or Standing.LEAVES_NODE in self.reason.standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Final
 
 from ullage.api.reasons import Reason, Standing
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.status import MOST_EXCLUSIONS, OF_NODES, Exclusion
+from ullage.cluster.records.status import MOST_EXCLUSIONS, Exclusion
 from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.inventory import Inventory
@@ -103,7 +103,7 @@ def _is_of(exclusion: Exclusion, reason: Reason, device: DeviceRef) -> bool:
     """True when an exclusion is of this device, or of its whole node, for this reason."""
     if exclusion.reason is not reason:
         return False
-    if reason in OF_NODES:
+    if Standing.LEAVES_NODE in reason.standing:
         return exclusion.node == device.node
     return exclusion.device == device
 
