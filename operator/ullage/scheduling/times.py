@@ -240,6 +240,9 @@ STRAGGLER_PAUSE_S: Final = 30.0
 throughout to be replaced. Chosen."""
 SLOW_NODE_S: Final = 3600.0
 """Time for which a job leaves out a node that made a rank of it slow. Chosen."""
+REPLACEMENTS_APART_S: Final = 60.0
+"""Time between two replacements of slow members in the cluster, in which the first has taken its
+place. Chosen."""
 REPLACEMENTS_COUNT_S: Final = 86_400.0
 """Time in which replacements of slow members count against the most of them. Chosen."""
 STRAGGLER_GONE_S: Final = 60.0

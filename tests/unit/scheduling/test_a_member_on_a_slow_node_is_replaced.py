@@ -23,6 +23,7 @@ from ullage.cli.tables import why
 from ullage.cluster.records.status import Replacement, WorkloadStatus
 from ullage.cluster.records.straggler import StragglerRecord
 from ullage.engines.stragglers.detector import SlowCause
+from ullage.scheduling.lifecycle.slow_members import NO_ROOM
 
 AFTER_S = 600.0
 
@@ -138,7 +139,7 @@ def test_the_node_is_left_out_for_this_job_alone() -> None:
         (gang, 1, SlowCause.NEIGHBOUR, "the cause is a neighbour on its device, not the node"),
         (gang, 1, SlowCause.DATA, "the cause is its input, not the node"),
         (gang, 0, SlowCause.COMPUTE, "the members meet at it, so all would start again"),
-        (lambda: gang(nodes=3), 1, SlowCause.COMPUTE, "no other node has room for it"),
+        (lambda: gang(nodes=3), 1, SlowCause.COMPUTE, NO_ROOM),
         (lambda: gang(least=3), 1, SlowCause.COMPUTE, "the gang trains with 3 members at least"),
         (
             lambda: gang(in_place=False),
@@ -172,7 +173,7 @@ def test_another_device_of_the_slow_node_is_no_place() -> None:
     nodes = [member(turns, rank).node for rank in range(3)]
     alone = next(rank for rank in range(3) if nodes.count(nodes[rank]) == 1)
     slow(turns, alone)
-    assert shown(turns).endswith("; not replaced: no other node has room for it")
+    assert shown(turns).endswith(f"; not replaced: {NO_ROOM}")
     assert taken_away(turns) == 0
 
 
@@ -237,6 +238,32 @@ def test_one_leaves_at_a_time() -> None:
         fewest = min(fewest, len(here(turns)))
     assert fewest == 2
     assert [replacement.pod for replacement in replacements(turns)] == ["train-1"]
+
+
+def test_two_jobs_do_not_leave_for_one_place() -> None:
+    turns = gang(nodes=5, most=2, elsewhere=True)
+    other = a_job("other").elastic(1, 2, in_place=True, meets_elsewhere=True)
+    turns.add(other.with_(replace_after_s=AFTER_S))
+    turns.run(60)
+    second = next(pod for pod in turns.toy.members("uid-default-other") if pod.rank == 1)
+    slow(turns, 1, after_s=0)
+    assert turns.toy.stragglers is not None
+    record = replace(
+        turns.toy.stragglers[UID], pod=second.name, pod_uid=second.uid, node=second.node
+    )
+    turns.toy.stragglers = {**turns.toy.stragglers, "uid-default-other": record}
+    turns.run(AFTER_S)
+    assert taken_away(turns) == 1
+    turns.run(30)
+    assert taken_away(turns) == 1
+
+
+def test_a_suspended_job_keeps_its_members_until_it_stops() -> None:
+    turns = gang()
+    slow(turns, 1, after_s=AFTER_S - 1)
+    turns.toy.workloads[UID] = replace(turns.job("train"), suspend=True)
+    turns.run(60)
+    assert replacements(turns) == ()
 
 
 def test_replacements_in_a_day_are_bounded() -> None:

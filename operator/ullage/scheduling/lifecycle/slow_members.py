@@ -26,15 +26,19 @@ from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.engines.stragglers.detector import SlowCause
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
+from ullage.scheduling.inventory.exclusions import active_exclusions
 from ullage.scheduling.lifecycle.in_place import is_creating
+from ullage.scheduling.model.faults import Blames
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member, PendingEviction, View
 from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.placement.room import elsewhere
+from ullage.scheduling.prediction.effort import in_turns
 from ullage.scheduling.times import (
     GANG_HOLD_IN_PLACE_S,
     GANG_ROOM_LASTS_IN_PLACE_S,
+    REPLACEMENTS_APART_S,
     REPLACEMENTS_COUNT_S,
 )
 
@@ -46,6 +50,9 @@ REASONS: Final[Mapping[SlowCause, Reason]] = {
     SlowCause.LINK: Reason.RANK_COMMUNICATES_LONGER,
 }
 """Reasons of a slow rank by its cause."""
+NO_ROOM: Final = "no other node with room for it was found yet"
+MOST_TRIED: Final = 16
+"""Members for which one cycle looks for a place (not measured)."""
 HasRoom = Callable[[WorkloadRecord, Member], bool]
 
 
@@ -69,43 +76,91 @@ class SlowMembers:
 def slow_members(view: View, has_room: HasRoom) -> SlowMembers:
     """Decide about the slow ranks that have lasted for as long as their jobs allow.
 
+    One job after the other gets a place, so that no two leave for the same one.
+
     Args:
         view: The cycle's snapshot, with the evictions for other causes.
         has_room: True when a member would find a place on another node.
     """
-    evictions: dict[str, PendingEviction] = {}
-    jobs: list[str] = []
+    leaving: list[_Due] = []
+    waiting: list[_Due] = []
     kept: dict[str, str] = {}
     moments: list[float] = []
+    blames = Blames(view.snapshot)
     for uid, slow in sorted((view.snapshot.stragglers or {}).items()):
         job = view.snapshot.workloads.get(uid)
-        if job is None or job.replace_after_s is None or job.status.phase != Phase.RUNNING:
+        if job is None or job.replace_after_s is None or not _runs_on(job):
             continue
         due_at = slow.since + job.replace_after_s
         if view.now < due_at:
             moments.append(due_at)
             continue
-        member = next(
-            (member for member in view.members_of(job) if member.pod.uid == slow.pod_uid), None
-        )
-        if member is None:
-            continue
-        text = _stays(view, job, slow, member)
-        settled_at = _settled_at(job)
-        if not text and (view.now < settled_at or _is_changing(view, job)):
-            moments.append(settled_at)
-            continue
-        if not text and not (_is_under_way(job, slow) or has_room(job, member)):
-            text = "no other node has room for it"
-        if text:
-            kept[uid] = text
-            continue
-        evictions[member.pod.uid] = PendingEviction(
-            Reason.STRAGGLER_REPLACED, _in_words(slow, job.replace_after_s), _device(member)
-        )
-        jobs.append(uid)
+        with blames.of(job.ref):
+            members = view.members_of(job)
+            member = next((each for each in members if each.pod.uid == slow.pod_uid), None)
+            if member is None:
+                continue
+            text, settled_at = _stays(view, job, slow, member), _settled_at(job)
+            if text:
+                kept[uid] = text
+            elif view.now < settled_at or _is_changing(view, job):
+                moments.append(settled_at)
+            else:
+                due = _Due(job, slow, member)
+                (leaving if _is_under_way(job, slow) else waiting).append(due)
+    apart_at = _last_left(view) + REPLACEMENTS_APART_S
+    chosen: _Due | None = None
+    for number, due in enumerate(in_turns(waiting, view.now)):
+        if chosen is None and view.now >= apart_at and number < MOST_TRIED:
+            with blames.of(due.job.ref):
+                if has_room(due.job, due.member):
+                    chosen = due
+                    leaving.append(due)
+                    continue
+        kept[due.job.ref.uid] = NO_ROOM
+    blames.settle()
+    if chosen is not None or view.now < apart_at or len(waiting) > MOST_TRIED:
+        moments.append(max(apart_at, view.now + REPLACEMENTS_APART_S))
     wake_at = earliest(*(moment for moment in moments if moment > view.now))
-    return SlowMembers(evictions=evictions, jobs=jobs, kept=kept, wake_at=wake_at)
+    return SlowMembers(
+        evictions={due.member.pod.uid: due.eviction() for due in leaving},
+        jobs=sorted(due.job.ref.uid for due in leaving),
+        kept=kept,
+        wake_at=wake_at,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """A slow member that may leave."""
+
+    job: WorkloadRecord
+    slow: StragglerRecord
+    member: Member
+
+    def eviction(self) -> PendingEviction:
+        """Its eviction."""
+        text = _in_words(self.slow, self.job.replace_after_s or 0.0)
+        return PendingEviction(Reason.STRAGGLER_REPLACED, text, _device(self.member))
+
+
+def _runs_on(job: WorkloadRecord) -> bool:
+    """True for a job that runs and that nothing else was asked of."""
+    stops = job.deleting or job.suspend or job.aside
+    return job.status.phase == Phase.RUNNING and not stops
+
+
+def _last_left(view: View) -> float:
+    """Time at which a member of any job last left a slow node."""
+    return max(
+        (
+            exclusion.since
+            for _, job in view.index.those(view.index.excluding)
+            for exclusion in active_exclusions(view, job)
+            if exclusion.reason is Reason.STRAGGLER_REPLACED
+        ),
+        default=0.0,
+    )
 
 
 def room_on_others(placer: Placer, requests: ResourceRequests) -> HasRoom:
