@@ -74,6 +74,17 @@ def loss_of(kind: str, outputs: torch.Tensor, labels: torch.Tensor, model: nn.Mo
     return entropy(outputs, labels)
 
 
+def parallel(kind: str, network: nn.Module) -> nn.Module:
+    """The network on all ranks."""
+    if kind == "single":
+        return network
+    if kind == "sharded":
+        from torch.distributed.fsdp import fully_shard
+
+        return fully_shard(network)
+    return DistributedDataParallel(network)
+
+
 def main() -> None:
     """Train, and say what was done."""
     parser = argparse.ArgumentParser()
@@ -97,7 +108,7 @@ def main() -> None:
     torch.manual_seed(0)
     rank = dist.get_rank()
     network: nn.Module = Network(stated.kind)
-    model = network if stated.kind == "single" else DistributedDataParallel(network)
+    model = parallel(stated.kind, network)
     make = getattr(torch.optim, stated.optimizer)
     parameters = list(model.parameters())
     half = len(parameters) // 2 if stated.kind == "two" else len(parameters)
@@ -158,7 +169,11 @@ def main() -> None:
                 break
         if whole:
             epochs.append(seen)
-    weights = torch.cat([weight.detach().flatten() for weight in network.parameters()]).tolist()
+    whole_weights = [
+        weight.full_tensor() if stated.kind == "sharded" else weight
+        for weight in network.parameters()
+    ]
+    weights = torch.cat([weight.detach().flatten() for weight in whole_weights]).tolist()
     report = {"epochs": epochs, "times": times, "sizes": sizes, "weights": weights}
     (stated.out / f"rank-{rank}.json").write_text(json.dumps(report))
     dist.destroy_process_group()

@@ -31,7 +31,7 @@ def rank(number: int, ranks: int, port: int, arguments: Sequence[str]) -> int:
     }
     sys.argv = ["program", *arguments]
     try:
-        if {"--kind=accelerate", "--kind=trainer"}.isdisjoint(arguments):
+        if {"--kind=accelerate", "--kind=trainer", "--kind=lightning"}.isdisjoint(arguments):
             straggler_program.main()
         else:
             import straggler_trainers

@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The program of ``bench/straggler_program.py`` as users of accelerate and transformers write it.
+"""The program of ``bench/straggler_program.py`` as users of other trainers write it.
 
-``--kind accelerate`` and ``--kind trainer``; it takes and writes the same.
+``--kind accelerate``, ``--kind trainer`` (of transformers) and ``--kind lightning``; it takes and
+writes the same.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import argparse
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -125,24 +126,68 @@ def trained(stated: argparse.Namespace, slow: Slow) -> nn.Module:
     return network
 
 
+def by_lightning(stated: argparse.Namespace, slow: Slow) -> nn.Module:
+    """Train by Lightning."""
+    import lightning
+
+    network = Network("plain")
+
+    class Task(lightning.LightningModule):
+        """The network and its optimizer."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            """Loss of a batch."""
+            inputs, labels, mask, numbers = batch
+            slow(numbers)
+            return nn.functional.cross_entropy(self.network(inputs, mask), labels)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            """The optimizer."""
+            return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+    loader: DataLoader[Any] = DataLoader(
+        Rows(stated.length), batch_size=stated.batch, shuffle=True, num_workers=stated.workers
+    )
+    lightning.Trainer(
+        accelerator="cpu",
+        devices=dist.get_world_size(),
+        strategy="ddp",
+        max_steps=stated.steps,
+        accumulate_grad_batches=stated.accumulate,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        logger=False,
+    ).fit(Task(), loader)
+    return network
+
+
+KINDS: Final = {"accelerate": accelerated, "trainer": trained, "lightning": by_lightning}
+
+
 def main() -> None:
     """Train, and say what was done."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--kind", choices=("accelerate", "trainer"), required=True)
+    parser.add_argument("--kind", choices=tuple(KINDS), required=True)
     parser.add_argument("--steps", type=int, default=75)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=590)
     parser.add_argument("--sample-s", type=float, default=0.006)
     parser.add_argument("--slow", type=float, default=3.0)
     parser.add_argument("--slow-rank", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--accumulate", type=int, default=1)
     stated = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     slow = Slow(stated.sample_s * (stated.slow if rank == stated.slow_rank else 1.0))
-    network = (accelerated if stated.kind == "accelerate" else trained)(stated, slow)
+    network = KINDS[stated.kind](stated, slow)
     weights = torch.cat([weight.detach().flatten() for weight in network.parameters()]).tolist()
     report = {"epochs": [slow.seen], "times": [], "sizes": slow.sizes, "weights": weights}
     (stated.out / f"rank-{rank}.json").write_text(json.dumps(report))

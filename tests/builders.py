@@ -49,6 +49,7 @@ from ullage.cluster.records.router import RouterLoad
 from ullage.cluster.records.snapshot import DeploymentRecord, RefusedWrite, ServiceRecord, Snapshot
 from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.straggler import StragglerRecord
 from ullage.cluster.records.workload import AdoptedMember, WorkloadKind, WorkloadRecord
 
 
@@ -361,6 +362,7 @@ def a_snapshot(
     refused_writes: Mapping[tuple[str, str, str], RefusedWrite] | None = None,
     routers: Mapping[str, RouterLoad] | None = None,
     router_faults: Mapping[tuple[str, str], str] | None = None,
+    stragglers: Mapping[str, StragglerRecord] | None = None,
 ) -> Snapshot:
     """A snapshot of these records; each GPUNode without a node of its name brings one."""
     built = [part.build() if isinstance(part, WorkloadBuilder) else part for part in parts]
@@ -398,4 +400,5 @@ def a_snapshot(
         refused_writes=dict(refused_writes or {}),
         routers=dict(routers or {}),
         router_faults=dict(router_faults or {}),
+        stragglers=stragglers,
     )

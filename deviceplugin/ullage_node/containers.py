@@ -99,8 +99,10 @@ class Containers:
             self.on_change()
         self._observer.restart(binding.key)
         if why := self._binder.without_hook.get(binding.key):
-            event = AgentEvent(subject=_subject(binding), reason="HookNotInjected", message=why)
-            self._events.say(event)
+            subject = _subject(binding)
+            self._events.say(
+                AgentEvent(subject=subject, reason=Reason.HOOK_NOT_INJECTED.value, message=why)
+            )
         _log.info(
             "prepared",
             pod=f"{binding.pod_namespace}/{binding.pod_name}",
@@ -213,7 +215,7 @@ class Containers:
         for binding in bindings:
             if why := refused.get(binding.key):
                 event = AgentEvent(
-                    subject=_subject(binding), reason="StepRecordInvalid", message=why
+                    subject=_subject(binding), reason=Reason.STEP_RECORD_INVALID.value, message=why
                 )
                 self._events.say(event)
 

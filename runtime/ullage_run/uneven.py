@@ -267,10 +267,11 @@ class Balancer:
         if self.refusal:
             return
         stream, cut = self._stream, self._used
-        reason = self._odd or self._unproven()
+        reason = self._sharded() or self._odd or self._unproven()
         if reason or stream is None or cut is None:
             self._proof = 0
-            if self._steps >= PATIENCE_STEPS:
+            # weights that are sharded stay so: no later step shows anything else
+            if self._steps >= PATIENCE_STEPS or reason is EvenReason.MODEL_SHARDED:
                 self.refuse(reason)
             return
         self._proof += 1
@@ -298,6 +299,20 @@ class Balancer:
             session=secrets.token_hex(8),
         )
         self._lead = source
+
+    def _sharded(self) -> EvenReason:
+        """The reason that weights are ``DTensor``; a divisor of their gradients would be none.
+
+        A backward pass is linear in the weight of its loss, so the weighted sum of gradients is
+        that of even batches, whatever constant it is divided by (``derived``).
+        """
+        sharded: Any = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+        groups = (group for each in self._optimizers for group in each.param_groups)
+        if sharded is not None and any(
+            isinstance(weight, sharded) for group in groups for weight in group["params"]
+        ):
+            return EvenReason.MODEL_SHARDED
+        return EvenReason.NONE
 
     def _unproven(self) -> EvenReason:
         if self._stream is None:

@@ -9,6 +9,7 @@ can be repeated.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import builders
@@ -19,6 +20,7 @@ from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.records.profile import DeviceProfileRecord, ProfileRecord
 from ullage.cluster.records.snapshot import DeploymentRecord, ServiceRecord, Snapshot
+from ullage.cluster.records.straggler import StragglerRecord
 from ullage.cluster.records.workload import WorkloadRecord
 
 START = 1_000_000.0
@@ -60,6 +62,8 @@ class ToyWorld:
         """Nodes that do not answer any more, though no one noticed yet."""
         self.edited_out: set[str] = set()
         """Pods whose slices someone edited out of the spec while they ran, by uid."""
+        self.stragglers: Mapping[str, StragglerRecord] | None = None
+        """Slow ranks by uid of the job, as the looks at ranks found them."""
         self._numbers = 0
         for index in range(self.shape.nodes):
             self.add_node(f"node-{index}")
@@ -91,6 +95,7 @@ class ToyWorld:
             ),
             policy=self.shape.policy,
             node_refusals=dict(self.refusals),
+            stragglers=self.stragglers,
         )
 
     def members(self, uid: str) -> list[PodRecord]:

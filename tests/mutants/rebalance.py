@@ -12,12 +12,49 @@ DETECTOR: Final = "operator/ullage/engines/stragglers/detector.py"
 PLAN: Final = "runtime/ullage_run/uneven_plan.py"
 AGREEMENT: Final = "runtime/ullage_run/uneven_agreement.py"
 NEWS: Final = "operator/ullage/scheduling/observation/stragglers.py"
+SLOW: Final = "operator/ullage/scheduling/lifecycle/slow_members.py"
 CAUSES: Final = ("tests/unit/engines/stragglers/test_causes_of_slow_ranks_are_named.py",)
 DIVIDES: Final = ("tests/unit/run/test_batches_are_divided_by_speed.py",)
 AGREES: Final = ("tests/unit/run/test_ranks_change_sizes_at_the_same_batch.py",)
 TELLS: Final = ("tests/unit/scheduling/observation/test_owners_are_told_of_slow_ranks.py",)
+REPLACES: Final = ("tests/unit/scheduling/test_a_member_on_a_slow_node_is_replaced.py",)
 
 MUTANTS: Final = (
+    Mutant(
+        "a rank that is slow on two nodes is slow by its program",
+        SLOW,
+        "if other.rank == slow.rank), None)",
+        "if other.rank != other.rank), None)",
+        REPLACES,
+    ),
+    Mutant(
+        "another place is on another node",
+        SLOW,
+        "avoid=frozenset(inventory.sites_on[node]),",
+        "avoid=frozenset(),",
+        REPLACES,
+    ),
+    Mutant(
+        "a refused eviction is no second replacement",
+        SLOW,
+        "    if _is_under_way(job, slow):\n        return before\n",
+        "",
+        REPLACES,
+    ),
+    Mutant(
+        "a slow rank lasts without a pause",
+        NEWS,
+        "now - before.seen > STRAGGLER_PAUSE_S",
+        "now - before.seen > 3600",
+        TELLS,
+    ),
+    Mutant(
+        "the status follows what has held for a minute",
+        NEWS,
+        "if now - slowness.since >= STRAGGLER_SHOWN_S:",
+        "if True:",
+        TELLS,
+    ),
     Mutant(
         "ranks are compared within their stage",
         DETECTOR,

@@ -18,6 +18,7 @@ from typing import Final
 from ullage.api.captures import LOADER_BYTES_MOST, LOADER_FILES
 from ullage.api.dataio import LoaderState, ObservedLoader
 from ullage.api.readers import WireError
+from ullage.api.reasons import Reason
 from ullage_node.events import AgentEvent, EventSubject
 from ullage_node.model.devices import ContainerBinding, ContainerKey
 from ullage_node.times import IO_WINDOW_S
@@ -118,5 +119,5 @@ class LoaderReports:
             namespace=binding.pod_namespace, name=binding.pod_name, uid=binding.key.pod_uid
         )
         fixed = report.state is LoaderState.FIXED
-        reason = "IoNotTuned" if fixed else "IoTuned"
-        self.say(AgentEvent(subject=subject, reason=reason, message=text, warning=False))
+        reason = Reason.IO_NOT_TUNED if fixed else Reason.IO_TUNED
+        self.say(AgentEvent(subject=subject, reason=reason.value, message=text, warning=False))

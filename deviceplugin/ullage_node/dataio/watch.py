@@ -19,6 +19,7 @@ from typing import Final
 import structlog
 
 from ullage.api.dataio import MAX_STARVATIONS, IoFairness, ObservedStarvation
+from ullage.api.reasons import Reason
 from ullage.engines.dataio.fairness import VolumeUse
 from ullage.engines.dataio.limits import next_limits
 from ullage.engines.dataio.starvation import Starvation, StarvationWatch
@@ -229,7 +230,7 @@ class IoWatch:
         text = report.text(self._sources.node)
         _log.info("a container starves", pod=f"{report.namespace}/{report.pod}", text=text)
         subject = EventSubject(namespace=report.namespace, name=report.pod, uid=report.pod_uid)
-        self._sources.say(AgentEvent(subject=subject, reason="IoStarved", message=text))
+        self._sources.say(AgentEvent(subject=subject, reason=Reason.IO_STARVED.value, message=text))
         if report.limit_bytes_per_s:
             hog = EventSubject(namespace=report.hog_namespace, name=report.hog, uid=report.hog_uid)
             message = (
@@ -237,7 +238,9 @@ class IoWatch:
                 f"{report.limit_bytes_per_s / 1e6:.0f} MB/s, its fair share: another container "
                 "starves there; spec.io.fairness of the SchedulingPolicy says so"
             )
-            self._sources.say(AgentEvent(subject=hog, reason="IoLimited", message=message))
+            self._sources.say(
+                AgentEvent(subject=hog, reason=Reason.IO_LIMITED.value, message=message)
+            )
 
     def _name(self, device: str) -> str:
         return self._names.get(device, device)

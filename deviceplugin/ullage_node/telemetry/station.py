@@ -17,6 +17,7 @@ from typing import Final
 
 from ullage.api.loads import ObservedLoad
 from ullage.api.observations import LatencyObjective
+from ullage.api.reasons import Reason
 from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.events import AgentEvent, Events, EventSubject
@@ -42,8 +43,6 @@ from ullage_node.times import (
     USAGE_WINDOW_S,
 )
 
-UNMEASURED: Final = "LatencyUnmeasured"
-"""Event of a pod whose latency objective cannot be judged."""
 MOST_TEXTS: Final = 3
 """Most distinct texts per container within the Events' repetition interval."""
 
@@ -194,7 +193,7 @@ class Telemetry:
             )
             message = f"latency objective not judged: {why}"
             self._sources.events.say(
-                AgentEvent(subject=subject, reason=UNMEASURED, message=message)
+                AgentEvent(subject=subject, reason=Reason.LATENCY_UNMEASURED.value, message=message)
             )
 
     def _is_said(self, key: ContainerKey, why: str) -> bool:

@@ -36,8 +36,8 @@ CONVENTIONS: Final = (
     "|---|---|",
     "| a moment | RFC 3339, `2026-01-05T10:00:00Z`; names say `time`, `since`, `until`, `...At` |",
     "| a span that people plan with | a duration, `60h` or `1h30m` (`deadline`, `estimatedWork`, "
-    "`maxTime`, `decisionPeriod`, `minHold`, `hazardHalfLife`). `spec.cost.deadline` is a span, "
-    "counted from the creation of the job |",
+    "`maxTime`, `decisionPeriod`, `minHold`, `hazardHalfLife`, `replaceAfter`). "
+    "`spec.cost.deadline` is a span, counted from the creation of the job |",
     "| any other span | a whole number with its unit in the name, as in Kubernetes: `...Seconds`, "
     "`...Ms`, `...Micros`, `...Hours` |",
     "| a part or a share | a whole percent, `...Percent`; 100 is one device, sums may exceed it |",

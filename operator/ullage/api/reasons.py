@@ -58,6 +58,8 @@ class Standing(Flag):
     """An ending that no one asked the job to prepare for."""
     BLAMES_DEVICE = auto()
     """The workload leaves the device out for a while."""
+    LEAVES_NODE = auto()
+    """The workload leaves the whole node out for a while."""
     RANKED = auto()
     """A job may well run on the type."""
     RULED_OUT = auto()
@@ -572,6 +574,7 @@ class Reason(StrEnum):
         "The operator released the pod to its node, but kube-scheduler did not bind it in time; "
         "the operator places it again.",
         "Read kube-scheduler's message, which this message repeats.",
+        Standing.LEAVES_NODE,
     )
     STUCK_NOT_STARTED = (
         "StuckNotStarted",
@@ -1362,6 +1365,88 @@ class Reason(StrEnum):
         "Nothing.",
         Standing.GOOD,
     )
+    STRAGGLER_REPLACED = (
+        "StragglerReplaced",
+        "A rank was slow for spec.stragglers.replaceAfter because of its node, so its member "
+        "starts on another one. The job leaves the node out for an hour; other work does not.",
+        "Nothing. `kubectl ullage why` says from where to where and why.",
+        Standing.OURS | Standing.OF_THE_NODE | Standing.LEAVES_NODE,
+        "wait for another node, or until the hour is over",
+    )
+    STRAGGLER_KEPT = (
+        "StragglerKept",
+        "A rank has been slow for spec.stragglers.replaceAfter, and its member is not replaced.",
+        "The message says why; `kubectl ullage why` shows all ranks.",
+    )
+    RANK_COMPUTES_LONGER = (
+        "RankComputesLonger",
+        "One rank of the job computes longer than the others, and neither its CPU limit nor other "
+        "pods on its device explain it.",
+        "Where other jobs are slow on its node, too, delete its pod; spec.stragglers.replaceAfter "
+        "does so for gangs whose membership is InPlace.",
+    )
+    RANK_THROTTLED = (
+        "RankThrottled",
+        "One rank of the job is stopped at its CPU limit more often than the others.",
+        "Raise the CPU limit of its container.",
+    )
+    RANK_BESIDE_NEIGHBOURS = (
+        "RankBesideNeighbours",
+        "One rank of the job computes longer than the others, and more pods share its device.",
+        "Suspend or move a neighbour; spec.slo.maxSlowdown keeps such neighbours away.",
+    )
+    RANK_WAITS_FOR_DATA = (
+        "RankWaitsForData",
+        "One rank of the job waits longer for its batches than the others.",
+        "Give the loader more workers, or look at `kubectl ullage why` for pods that take the "
+        "volume.",
+    )
+    RANK_COMMUNICATES_LONGER = (
+        "RankCommunicatesLonger",
+        "Communication of one rank of the job takes longer than that of the others.",
+        "Look at the network of its node.",
+    )
+    # Data input
+    IO_STARVED = (
+        "IoStarved",
+        "A container gets less of a volume than it wants, while another takes more than its fair "
+        "share; the message names the volume and both.",
+        "spec.io.fairness Enforce of the SchedulingPolicy limits the other to its fair share; or "
+        "give one of both a volume of its own.",
+    )
+    IO_LIMITED = (
+        "IoLimited",
+        "A container is limited to its fair share of a volume, because another starves there.",
+        "Nothing: the limit ends when no one waits. A volume of its own has no such limit.",
+    )
+    IO_TUNED = (
+        "IoTuned",
+        "The data loader of the program got other num_workers or prefetch_factor.",
+        "Nothing; the message has the wait for data before and after.",
+        Standing.GOOD,
+    )
+    IO_NOT_TUNED = (
+        "IoNotTuned",
+        "The data loader of the program keeps its settings; the message says why.",
+        "Set num_workers and prefetch_factor in the program.",
+        Standing.GOOD,
+    )
+    HOOK_NOT_INJECTED = (
+        "HookNotInjected",
+        "The step hook could not be put into the container, so its steps are not seen.",
+        "The message names the cause; ullage_run in the image, with its record, works without "
+        "injection.",
+    )
+    STEP_RECORD_INVALID = (
+        "StepRecordInvalid",
+        "The step record of the container cannot be read, so its steps are not seen.",
+        "Only ullage_run, or the injected hook, should write into the directory of the record.",
+    )
+    LATENCY_UNMEASURED = (
+        "LatencyUnmeasured",
+        "The latency of the service is not measured, so its objective cannot be judged.",
+        "Let the program report requests, as the message says.",
+    )
     # Step traces
     TRACE_QUEUED = (
         "TraceQueued",
@@ -1675,6 +1760,8 @@ CHAPTERS: Final[Mapping[Reason, str]] = {
     Reason.LOAD_UNKNOWN: "Scaling of services",
     Reason.TRIALS_RUN: "Trials of a search",
     Reason.SHARING_ADMITTED: "Sharing and learning",
+    Reason.STRAGGLER_FOUND: "Slow ranks",
+    Reason.IO_STARVED: "Data input and step records",
     Reason.TRACE_QUEUED: "Step traces",
     Reason.SLOT_UNKNOWN: "Node",
 }
@@ -1812,6 +1899,12 @@ class ConditionType(StrEnum):
     DEADLINE_INFEASIBLE = (
         "DeadlineInfeasible",
         "the work and two restarts take longer than the deadline allows; the job is not started",
+        False,
+    )
+    STRAGGLER_PRESENT = (
+        "StragglerPresent",
+        "a rank of the running job is slower than the others; the reason is the cause, the message "
+        "names rank, pod and node; absent otherwise (TrainingJob)",
         False,
     )
     FAILED = "Failed", "the job has ended in failure, as the condition of a Job says it", False

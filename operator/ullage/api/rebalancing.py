@@ -39,6 +39,7 @@ class EvenReason(StrEnum):
     RANKS_DIFFER = "RanksDiffer"
     NOT_TIMED = "NotTimed"
     HOOK_FAILED = "HookFailed"
+    MODEL_SHARDED = "ModelSharded"
 
     @property
     def text(self) -> str:
@@ -79,4 +80,6 @@ EVEN_TEXTS: Final = {
     "of them have the hook",
     EvenReason.NOT_TIMED: "the time of a rank's own work is not known",
     EvenReason.HOOK_FAILED: "the hook failed in this program; its log has the error",
+    EvenReason.MODEL_SHARDED: "weights are sharded over the ranks (FSDP2, tensor parallel), so "
+    "each layer waits for all of them, and the time of a rank's own work is not known",
 }

@@ -192,6 +192,12 @@ COST_NEEDS_WORK: Final = Rule(
 )
 
 _A_TIME: Final = "self.matches('^([0-9]+([.][0-9]+)?(h|m|s))+$') && duration(self) > duration('0s')"
+REPLACE_AFTER_A_MINUTE: Final = Rule(
+    name="replace-after-a-minute",
+    rule="self.matches('^([0-9]+([.][0-9]+)?(h|m|s))+$') && duration(self) >= duration('1m')",
+    holds=lambda held: held >= 60,
+    message="stragglers.replaceAfter must be a time of at least one minute such as 10m",
+)
 MAX_TIME_POSITIVE: Final = Rule(
     name="max-time-positive",
     rule=_A_TIME,

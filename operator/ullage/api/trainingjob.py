@@ -44,6 +44,7 @@ from ullage.api.rules import (
     ONE_OBJECTIVE,
     PACKING_NEEDS,
     RELIABLE_WITHIN_BOUNDS,
+    REPLACE_AFTER_A_MINUTE,
     RESIZE_NEEDS_CHECKPOINT,
     SLOWDOWN_AT_LEAST_ONE,
     STATE_POSITIVE,
@@ -296,6 +297,14 @@ class StragglerRules(Spec):
     stay the same. It takes effect in programs of DistributedDataParallel whose DataLoader reads by
     a DistributedSampler, or that accelerate or the Trainer of transformers run; others keep their
     batches, and `kubectl ullage why` says the reason. `Disabled` reports nothing."""
+    replace_after_s: Annotated[
+        Annotated[float, duration(REPLACE_AFTER_A_MINUTE)] | None, Field(alias="replaceAfter")
+    ] = None
+    """Time for which a rank must be slow without a pause until its member is replaced, such as 10m.
+    Absent = never. Only where its node is the cause, not its input or a neighbour on its device,
+    where `elasticity.membership` is `InPlace` and another node has room: one member at a time,
+    three in a day at most, never a rank that was slow on another node, too. The node is left out
+    for this job alone. Where the member stays, condition `StragglerPresent` says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,6 +129,7 @@ class Operator:
             synced=self.replica.synced,
             epoch=self.replica.epoch,
             submit=lambda actions: self.term.writer.submit(actions),
+            poke=self.trigger.poke,
         )
         self.tunings = TuningService(self.replica.state, hooks, clock=self.replica.clock)
         self.traces = TraceService(self.replica.state, hooks, clock=self.replica.clock)

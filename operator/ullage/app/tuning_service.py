@@ -49,11 +49,13 @@ class BackgroundHooks:
         synced: The snapshot is complete.
         epoch: Epoch of this leader; ``None`` where this replica does not lead.
         submit: Queues writes.
+        poke: Asks for a decision, with the name of its cause.
     """
 
     synced: Callable[[], bool]
     epoch: Callable[[], int | None]
     submit: Callable[[Sequence[Action]], None]
+    poke: Callable[[str], None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

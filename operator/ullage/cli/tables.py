@@ -27,6 +27,8 @@ from ullage.cluster.records.status import (
     Exclusion,
     LaneStatus,
     Offer,
+    Placement,
+    Replacement,
     Sharing,
     SizeRecord,
     SpendRecord,
@@ -214,6 +216,8 @@ def why(
         parts.append(_refusals(status.decision))
     if status.scheduling.exclusions:
         parts.append(_exclusions(status.scheduling.exclusions))
+    if status.scheduling.replacements:
+        parts.append(_replacements(status.scheduling.replacements, status.placement))
     if status.allocation is not None and (status.allocation.pairs or status.allocation.parted):
         parts.append(_pairs(status.allocation))
     if workload.elasticity is not None and status.size is not None:
@@ -340,6 +344,22 @@ def _exclusions(exclusions: Iterable[Exclusion]) -> Table:
             until,
             exclusion.reason.value,
             exclusion.message,
+        )
+    return table
+
+
+def _replacements(replacements: Iterable[Replacement], placement: Sequence[Placement]) -> Table:
+    """Members that left slow nodes, and where their successors are."""
+    nodes = {part.pod: part.node for part in placement}
+    table = table_of("REPLACED", "FROM", "NOW ON", "AT", "REASON", "WHAT HAPPENED")
+    for replacement in replacements:
+        table.add_row(
+            replacement.pod,
+            replacement.node,
+            nodes.get(replacement.pod, "-"),
+            rfc3339(replacement.time),
+            replacement.reason.value,
+            replacement.message,
         )
     return table
 

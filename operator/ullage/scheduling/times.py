@@ -232,6 +232,19 @@ TRIAL_LOOK_S: Final = 30.0
 STRAGGLER_HELD_S: Final = 15.0
 """Time for which a rank is slow until its owner is told; its figures are means of up to a minute
 already. Chosen."""
+STRAGGLER_SHOWN_S: Final = 60.0
+"""The same while the status names another rank or cause: it changes once a minute at most.
+Chosen."""
+STRAGGLER_PAUSE_S: Final = 30.0
+"""Time without slowness after which a rank counts as slow from then on only: it must be slow
+throughout to be replaced. Chosen."""
+SLOW_NODE_S: Final = 3600.0
+"""Time for which a job leaves out a node that made a rank of it slow. Chosen."""
+REPLACEMENTS_APART_S: Final = 60.0
+"""Time between two replacements of slow members in the cluster, in which the first has taken its
+place. Chosen."""
+REPLACEMENTS_COUNT_S: Final = 86_400.0
+"""Time in which replacements of slow members count against the most of them. Chosen."""
 STRAGGLER_GONE_S: Final = 60.0
 """Time without a slow rank after which there is none. Chosen."""
 STRAGGLER_QUIET_S: Final = 1800.0

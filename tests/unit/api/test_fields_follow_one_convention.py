@@ -21,7 +21,15 @@ CRDS: Final = [
 Node = Mapping[str, Any]
 
 SPANS: Final = frozenset(
-    {"deadline", "estimatedWork", "maxTime", "decisionPeriod", "minHold", "hazardHalfLife"}
+    {
+        "deadline",
+        "estimatedWork",
+        "maxTime",
+        "decisionPeriod",
+        "minHold",
+        "hazardHalfLife",
+        "replaceAfter",
+    }
 )
 """Fields that people plan with: durations such as 60h."""
 DURATION: Final = r"^([0-9]+(\.[0-9]+)?(h|m|s))+$"

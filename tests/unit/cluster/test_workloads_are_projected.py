@@ -158,6 +158,23 @@ def test_pods_that_divide_batches_are_another_version() -> None:
     assert versions[""] == versions["Disabled"] == versions["Observe"] != versions["Rebalance"]
 
 
+def test_the_time_until_a_slow_member_is_replaced_changes_no_pod() -> None:
+    never, _ = project_workload(JOB, raw_job(), None, Sharer())
+    record, _ = project_workload(JOB, raw_job(stragglers={"replaceAfter": "10m"}), None, Sharer())
+    assert (never.replace_after_s, record.replace_after_s) == (None, 600.0)
+    assert record.template_hash == never.template_hash
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["59s", "0.5m", "-10m", "10", "1d", "nan", "inf", "9" * 40 + "h", "", 600, None, ["10m"]],
+)
+def test_a_time_that_is_none_is_refused(text: object) -> None:
+    record, _ = project_workload(JOB, raw_job(stragglers={"replaceAfter": text}), None, Sharer())
+    assert text is None or record.invalid.startswith("spec.stragglers.replaceAfter"), record.invalid
+    assert record.replace_after_s is None
+
+
 @pytest.mark.parametrize(
     "runtime", ["Auto", {"inject": "auto"}, {"inject": 1}, {"inject": ["Auto"]}]
 )

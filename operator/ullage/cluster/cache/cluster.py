@@ -58,6 +58,7 @@ from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.profile import DeviceProfileRecord
 from ullage.cluster.records.router import RouterLoad, RouterPod
 from ullage.cluster.records.snapshot import DeploymentRecord, RefusedWrite, ServiceRecord, Snapshot
+from ullage.cluster.records.straggler import StragglerRecord
 from ullage.cluster.records.tier import CoordinatorReport
 from ullage.cluster.records.trace import LastTrace, NodeTraces, ProfileRequestRecord, last_traces
 from ullage.cluster.records.tuning import TuningRecord
@@ -161,6 +162,7 @@ class ClusterState:
         self._models: Mapping[str, LearnedModel] = {}
         self._coordinators: Mapping[str, CoordinatorReport] = {}
         self._routers: Mapping[str, RouterLoad] = {}
+        self._stragglers: Mapping[str, StragglerRecord] | None = None
         self._frozen: Snapshot | None = None
 
     # -- Sink ------------------------------------------------------------------------------
@@ -192,6 +194,11 @@ class ClusterState:
     def set_routers(self, loads: Mapping[str, RouterLoad]) -> None:
         """Set the loads reported by routers, by uid of the service."""
         self._routers = loads
+        self._context.touch()
+
+    def set_stragglers(self, records: Mapping[str, StragglerRecord]) -> None:
+        """Set the slow ranks, by uid of the job."""
+        self._stragglers = records
         self._context.touch()
 
     def set_pool(self, uid: str, status: PoolStatus) -> bool:
@@ -253,6 +260,7 @@ class ClusterState:
         self._refusals.clear()
         self._pools.forget_told()
         self._models, self._coordinators, self._routers = {}, {}, {}
+        self._stragglers = None
         self._context.touch()
 
     def next_retry(self) -> float | None:
@@ -405,6 +413,7 @@ class ClusterState:
             profiles=self._profiles.seen(),
             device_profiles=self._device_profiles.table.view(),
             pools=self._pools.seen(),
+            stragglers=self._stragglers,
             models=self._models,
             leads=self._coordinators,
             routers=self._routers,

@@ -200,6 +200,7 @@ def _job(
         shape=share(template.shape),
         template_hash=share(_version(template, runtime, spec.stragglers.policy)),
         stragglers=spec.stragglers.policy,
+        replace_after_s=spec.stragglers.replace_after_s,
         # of an elastic job the last decided size
         replicas=elasticity.within(status.replicas) if elasticity else spec.replicas or 1,
         elasticity=elasticity,

@@ -22,6 +22,7 @@ from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.profile import DeviceProfileRecord, ProfileRecord
 from ullage.cluster.records.router import RouterLoad
 from ullage.cluster.records.status import Condition
+from ullage.cluster.records.straggler import StragglerRecord
 from ullage.cluster.records.tier import CoordinatorReport
 from ullage.cluster.records.trace import LastTrace
 from ullage.cluster.records.workload import WorkloadRecord
@@ -119,6 +120,8 @@ class Snapshot:
     """Loads by routers of services that may have no replica, by uid of the service."""
     router_faults: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Reason why a router does not run, by namespace and name of its service."""
+    stragglers: Mapping[str, StragglerRecord] | None = None
+    """Slow ranks by uid of the job; ``None`` = this process has not looked for long enough."""
     models: Mapping[str, LearnedModel] = field(default_factory=dict)
     """Learned model of each accelerator; a missing one has no history."""
     policy: PolicyRecord = field(default_factory=PolicyRecord)

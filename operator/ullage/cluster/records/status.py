@@ -12,7 +12,7 @@ from typing import Annotated, Final, TypeAlias
 
 from ullage.api.codec import derived
 from ullage.api.readers import MOST_COUNTED
-from ullage.api.reasons import Reason
+from ullage.api.reasons import Reason, Standing
 from ullage.api.slices import SliceKey
 from ullage.api.wire_fields import (
     ACCELERATOR,
@@ -186,6 +186,9 @@ class SpendRecord:
     bound because spot may take the job and it saves no checkpoint."""
 
 
+MOST_REPLACEMENTS: Final = 3
+"""Members of one job that are replaced in a day because their nodes were slow, and that its status
+holds."""
 MOST_EXCLUSIONS: Final = 16
 """Exclusions that one status holds; the oldest go first."""
 
@@ -204,7 +207,8 @@ class Exclusion:
     """When it failed."""
     until: Time
     """Until when it is left out; absent = with its whole node, until the node's agent reports. For
-    reason StuckUnscheduled the whole node is left out, each time in a row for twice as long."""
+    reasons StuckUnscheduled and StragglerReplaced the whole node is left out, for the first one
+    each time in a row for twice as long."""
     message: Annotated[str, cut(1024)]
     """What happened, in a sentence."""
 
@@ -216,7 +220,25 @@ class Exclusion:
     @property
     def is_of_node(self) -> bool:
         """True when all devices of the node are left out."""
-        return not self.until or self.reason is Reason.STUCK_UNSCHEDULED
+        return not self.until or Standing.LEAVES_NODE in self.reason.standing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """A member that had to leave because its node made a rank slow."""
+
+    rank: Annotated[NeededCount, INT32]
+    """The slow rank."""
+    pod: Name
+    """Pod of that rank; its successor has the same name."""
+    node: Name
+    """Node that it left."""
+    reason: ReasonWord
+    """The cause of the slowness."""
+    time: Moment
+    """When it had to leave."""
+    message: Annotated[str, cut(1024)]
+    """What happened, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +259,12 @@ class SchedulingState:
     """Starts in a row whose image could not be pulled: each doubles the wait before the next."""
     pull_again_at: Time = 0.0
     """When an image that could not be pulled is tried again."""
+    replacements: Annotated[
+        tuple[Annotated[Replacement, IF_KNOWN], ...],
+        Listed(newest=MOST_REPLACEMENTS),
+        atomic(MOST_REPLACEMENTS),
+    ] = ()
+    """Members that had to leave because of slow nodes, the latest last."""
 
 
 NOTHING: Final = SchedulingState()

@@ -122,6 +122,8 @@ class WorkloadRecord:
     """Choice of the step hook by a label of an adopted pod; ``None`` = none."""
     stragglers: StragglerPolicy | None = None
     """Policy for slow ranks; ``None`` = of a kind that has none, or of an adopted pod without."""
+    replace_after_s: float | None = None
+    """Time for which a rank is slow until its member is replaced; ``None`` = never."""
     failure: FailurePolicy = field(default_factory=FailurePolicy)
     ttl_seconds_after_finished: int | None = None
     has_port: bool = True

@@ -45,6 +45,7 @@ class CycleContext:
         spent_s: Seconds of trial used by classes.
         committed: Events of successful trials.
         notices: Announced terminations of machines, by node.
+        kept_stragglers: Texts why a slow member is not replaced, by uid of the job.
         findings: Running work that no longer fits, by uid, with the reason.
         undisturbed: Steps of jobs that run or wait without changes nearby, by uid.
         devices: Digest of the devices at the beginning of the cycle.
@@ -64,6 +65,7 @@ class CycleContext:
     spent_s: Mapping[Class, float]
     committed: Sequence[Emit]
     notices: Mapping[str, Interruption]
+    kept_stragglers: Mapping[str, str]
     findings: Mapping[str, Finding]
     undisturbed: Mapping[str, LifecycleStep]
     devices: bytes

@@ -9,7 +9,7 @@ is granted in this phase.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
@@ -39,6 +39,7 @@ from ullage.scheduling.lifecycle.inference import inference_step
 from ullage.scheduling.lifecycle.members import drop_refused
 from ullage.scheduling.lifecycle.restated import restate
 from ullage.scheduling.lifecycle.service_load import replicas_that_serve
+from ullage.scheduling.lifecycle.slow_members import room_on_others, slow_members
 from ullage.scheduling.lifecycle.training import busy, training_step
 from ullage.scheduling.model.faults import Blames
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
@@ -63,12 +64,14 @@ class Evictions:
         notices: The machine is terminated.
         pools: Other capacity meets the job's objective better.
         guards: A node's guard, or a failed probation, requests the eviction.
+        stragglers: Its node makes a rank slow.
         findings: A replica no longer fits its device.
     """
 
     notices: Mapping[str, PendingEviction]
     pools: Mapping[str, PendingEviction]
     guards: Mapping[str, PendingEviction]
+    stragglers: Mapping[str, PendingEviction]
     findings: Mapping[str, PendingEviction]
 
     def by_pod(self) -> dict[str, PendingEviction]:
@@ -76,7 +79,13 @@ class Evictions:
 
         A terminated machine leaves no choice; released capacity evicts all of its pods.
         """
-        return {**self.findings, **self.guards, **self.pools, **self.notices}
+        return {
+            **self.findings,
+            **self.stragglers,
+            **self.guards,
+            **self.pools,
+            **self.notices,
+        }
 
 
 def judge(observed: ObservedCluster, cache: CycleCache) -> CycleContext:
@@ -88,6 +97,7 @@ def judge(observed: ObservedCluster, cache: CycleCache) -> CycleContext:
         notices=notice_evictions(view, observed.notices),
         pools=capacity_choices.evictions,
         guards=probations.evictions,
+        stragglers={},
         findings={},
     )
     view = replace(view, evictions=evictions.by_pod())
@@ -121,6 +131,11 @@ def judge(observed: ObservedCluster, cache: CycleCache) -> CycleContext:
         occupancy, rule_of(snapshot, cache.usual.update(view, classes), cache.judgements)
     )
     keep_shares(view, requests, occupancy, lifecycles)
+    slow = slow_members(view, room_on_others(placer, requests))
+    if slow.evictions:
+        evictions = replace(evictions, stragglers=slow.evictions)
+        view = replace(view, evictions=evictions.by_pod())
+        lifecycles.update(_steps(view, inventory, slow.jobs))
     judged: AbstractSet[str] = snapshot.workloads.keys()
     if disturbed is not None:  # the others still fit
         judged = judged - undisturbed.keys() | restated
@@ -141,10 +156,13 @@ def judge(observed: ObservedCluster, cache: CycleCache) -> CycleContext:
         feasibility=Feasibility(placer.candidate_index, snapshot),
         capacity_choices=capacity_choices,
         limits=limits_of(capacity_choices, snapshot.workloads, snapshot.pools, requests.choose),
-        probations=replace(probations, wake_at=earliest(probations.wake_at, conflicts.wake_at)),
+        probations=replace(
+            probations, wake_at=earliest(probations.wake_at, conflicts.wake_at, slow.wake_at)
+        ),
         spent_s=spent_s,
         committed=committed,
         notices=observed.notices,
+        kept_stragglers=slow.kept,
         findings=findings,
         undisturbed=undisturbed,
         devices=devices,
@@ -157,13 +175,20 @@ def _lifecycles(
     """The next step of every workload, by its uid, in order of uid."""
     lifecycles = dict.fromkeys(view.index.order, _UNDECIDED)
     lifecycles.update(undisturbed)
+    lifecycles.update(_steps(view, inventory, sorted(lifecycles.keys() - undisturbed.keys())))
+    return lifecycles
+
+
+def _steps(view: View, inventory: Inventory, uids: Sequence[str]) -> dict[str, LifecycleStep]:
+    """The next steps of some workloads."""
+    steps: dict[str, LifecycleStep] = {}
     blames = Blames(view.snapshot)
-    for uid in sorted(lifecycles.keys() - undisturbed.keys()):
+    for uid in uids:
         workload = view.snapshot.workloads[uid]
         with blames.of(workload.ref):
-            lifecycles[uid] = _step(view, inventory, workload)
+            steps[uid] = _step(view, inventory, workload)
     blames.settle()
-    return lifecycles
+    return steps
 
 
 def _step(view: View, inventory: Inventory, workload: WorkloadRecord) -> LifecycleStep:

@@ -26,6 +26,7 @@ from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.lifecycle.members import MemberCache
 from ullage.scheduling.lifecycle.training import busy, running
+from ullage.scheduling.model.changes import changed
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import DecideSettings
@@ -102,6 +103,7 @@ class SteadyCache:
         new = view.snapshot
         return (
             _lasting(self.settings) == _lasting(view.settings)
+            and (old.stragglers is None) == (new.stragglers is None)
             and not new.pools
             and old.policy.rules() == new.policy.rules()
             and all(_same(getattr(old, name), getattr(new, name)) for name in _RULES)
@@ -120,6 +122,7 @@ class SteadyCache:
             if _is_only_reported(old.workloads.get(uid), new.workloads.get(uid))
         }
         owners = set(changes.workloads) - reported
+        owners.update(changed(old.stragglers or {}, new.stragglers or {}))
         for uid in changes.pods:
             owners.update(side.pods[uid].owner.uid for side in (old, new) if uid in side.pods)
         owners.update(new.pods[uid].owner.uid for uid in view.evictions if uid in new.pods)

@@ -24,6 +24,7 @@ from ullage.scheduling.times import (
     NODE_STUCK_FIRST_S,
     NODE_STUCK_FORGOTTEN_S,
     NODE_STUCK_MOST_S,
+    SLOW_NODE_S,
 )
 
 REFUSALS_UNTIL_EXCLUDED: Final = 3
@@ -84,13 +85,16 @@ def excluded_s(reason: Reason) -> float | None:
 
     Not measured: a refusal passes soon, a silent agent may stay so for long, and a guard's verdict
     lasts five minutes. A peak load may fall and rise again: five minutes of training are worth a
-    restart. For a node to which kube-scheduler did not bind a pod see :func:`_stuck_s`.
+    restart. A node on which a rank was slow may be so for long. For a node to which kube-scheduler
+    did not bind a pod see :func:`_stuck_s`.
     """
     match reason:
         case Reason.RESERVATION_REFUSED:
             return 10.0
         case Reason.RESERVATION_EXPIRED:
             return UNTIL_THE_AGENT_SPEAKS
+        case Reason.STRAGGLER_REPLACED:
+            return SLOW_NODE_S
         case _:
             return 300.0 if Standing.BLAMES_DEVICE in reason.standing else None
 
@@ -99,7 +103,7 @@ def _is_of(exclusion: Exclusion, reason: Reason, device: DeviceRef) -> bool:
     """True when an exclusion is of this device, or of its whole node, for this reason."""
     if exclusion.reason is not reason:
         return False
-    if reason is Reason.STUCK_UNSCHEDULED:
+    if Standing.LEAVES_NODE in reason.standing:
         return exclusion.node == device.node
     return exclusion.device == device
 

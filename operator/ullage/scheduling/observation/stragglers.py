@@ -12,19 +12,26 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Final
 
 from ullage.api.reasons import Reason
 from ullage.api.rebalancing import EvenReason, StragglerPolicy
 from ullage.api.slices import ObservedRank, ObservedSlice
 from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.straggler import StragglerRecord
 from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.stragglers.detector import RankTimes, SlowCause, SlowRank, find_stragglers
 from ullage.scheduling.times import (
     HEARTBEAT_MAX_AGE_S,
     STRAGGLER_GONE_S,
     STRAGGLER_HELD_S,
+    STRAGGLER_PAUSE_S,
     STRAGGLER_QUIET_S,
+    STRAGGLER_SHOWN_S,
 )
+
+AS_SLOW: Final = 0.9
+"""Part of the slowest rank's ratio from which a rank that was named stays the named one. Chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +41,8 @@ class RankOfPod:
     pod: str
     node: str
     figures: ObservedRank
+    pod_uid: str = ""
+    """Empty where only the name is known."""
     neighbours: tuple[str, ...] = ()
     """Other pods on its device, ``namespace/name``."""
 
@@ -146,7 +155,10 @@ class Slowness:
         rank: The slowest rank; -1 = none now.
         cause: Of that.
         since: Begin of this state, seconds since the epoch.
+        pod_uid: uid of the pod of that rank.
+        lasting: Begin of the time in which that rank was slow without a pause.
         seen: When a rank was slow last.
+        shown: The rank that the status names; ``None`` = none.
         reported: The rank and cause of the last Event, and its time.
         divided: Time of the last Event on uneven batches; 0 = they are even.
     """
@@ -154,7 +166,10 @@ class Slowness:
     rank: int = -1
     cause: SlowCause = SlowCause.COMPUTE
     since: float = 0.0
+    pod_uid: str = ""
+    lasting: float = 0.0
     seen: float = 0.0
+    shown: StragglerRecord | None = None
     reported: tuple[int, SlowCause, float] | None = None
     divided: float = 0.0
 
@@ -208,7 +223,13 @@ def ranks_by_job(snapshot: Snapshot, now: float) -> Mapping[str, Sequence[RankOf
                 )
             )
             ranks[job.ref.uid] += [
-                RankOfPod(pod=pod.name, node=name, figures=figures, neighbours=neighbours)
+                RankOfPod(
+                    pod=pod.name,
+                    pod_uid=pod.uid,
+                    node=name,
+                    figures=figures,
+                    neighbours=neighbours,
+                )
                 for figures in seen.ranks
             ]
     return {
@@ -247,16 +268,22 @@ def _next(
 ) -> tuple[Slowness, list[StragglerNews]]:
     stragglers = find_stragglers([rank.times for rank in ranks]).stragglers
     news: list[StragglerNews] = []
+    if before.pod_uid and all(rank.pod_uid != before.pod_uid for rank in ranks):
+        before = Slowness(divided=before.divided)  # that pod has left
     after = before
     if stragglers:
-        slowest = stragglers[0]
-        number = ranks[slowest.at].figures.rank
+        slowest = named_straggler(ranks, stragglers, before.rank)
+        rank = ranks[slowest.at]
+        number = rank.figures.rank
         if (number, slowest.cause) != (before.rank, before.cause):
             after = replace(after, rank=number, cause=slowest.cause, since=now)
+        is_same = (number, rank.pod_uid) == (before.rank, before.pod_uid)
+        if not is_same or now - before.seen > STRAGGLER_PAUSE_S:
+            after = replace(after, pod_uid=rank.pod_uid, lasting=now)
         after = replace(after, seen=now)
+        after = replace(after, shown=_shown(after, rank, slowest, now))
         if now - after.since >= STRAGGLER_HELD_S and _is_news(after, now):
             after = replace(after, reported=(number, slowest.cause, now))
-            rank = ranks[slowest.at]
             text = "; ".join(filter(None, (_slowness(rank, slowest), _advice(rank, slowest.cause))))
             news.append(StragglerNews(job=job, reason=Reason.STRAGGLER_FOUND, text=text))
     elif now - before.seen >= STRAGGLER_GONE_S:
@@ -272,6 +299,51 @@ def _next(
         text = _division(smallest)
         news.append(StragglerNews(job=job, reason=Reason.BATCHES_DIVIDED, text=text))
     return after, news
+
+
+def named_straggler(
+    ranks: Sequence[RankOfPod], stragglers: Sequence[SlowRank], before: int
+) -> SlowRank:
+    """The slowest rank, or the one of the last look while it is nearly as slow.
+
+    Args:
+        ranks: Ranks of the job.
+        stragglers: The slow ones among them, the slowest first; at least one.
+        before: Number of the rank that the last look named.
+    """
+    slowest = stragglers[0]
+    return next(
+        (
+            slow
+            for slow in stragglers
+            if ranks[slow.at].figures.rank == before and slow.ratio >= AS_SLOW * slowest.ratio
+        ),
+        slowest,
+    )
+
+
+def _shown(
+    slowness: Slowness, rank: RankOfPod, slowest: SlowRank, now: float
+) -> StragglerRecord | None:
+    """The rank that the status names next: another one, or another cause, must hold for longer."""
+    before = slowness.shown
+    current = StragglerRecord(
+        rank=slowness.rank,
+        pod=rank.pod,
+        pod_uid=rank.pod_uid,
+        node=rank.node,
+        cause=slowness.cause,
+        ratio_percent=round(100 * slowest.ratio),
+        since=slowness.lasting,
+    )
+    if before is None:
+        return current if now - slowness.since >= STRAGGLER_HELD_S else None
+    same_rank = (before.rank, before.pod_uid) == (current.rank, current.pod_uid)
+    if same_rank and before.cause is current.cause:
+        return before if before.since == current.since else current
+    if now - slowness.since >= STRAGGLER_SHOWN_S:
+        return current
+    return before
 
 
 def _is_news(slowness: Slowness, now: float) -> bool:

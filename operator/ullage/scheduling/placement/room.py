@@ -25,6 +25,7 @@ def elsewhere(
     *,
     here_too: bool,
     only: str = "",
+    avoid: frozenset[int] = frozenset(),
 ) -> bool:
     """True when members fit without a trial once their own slices are free.
 
@@ -35,6 +36,7 @@ def elsewhere(
         members: Members that would restart together.
         here_too: Another share on a device that they have now suffices.
         only: The only sufficient type; empty = any.
+        avoid: Devices to exclude, beside those that are always excluded.
     """
     view, occupancy = requests.view, placer.occupancy
     uids = {member.pod.uid for member in members}
@@ -44,7 +46,7 @@ def elsewhere(
         for occupant in occupants
         if occupant.pod_uid in uids
     ]
-    avoid = excluded_devices(view, occupancy.inventory, workload, members)
+    avoid |= excluded_devices(view, occupancy.inventory, workload, members)
     if not here_too:
         avoid |= {site for site, _ in slices}
     if only:

@@ -27,6 +27,7 @@ from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.model.view import View
 from ullage.scheduling.placement.predicted_figures import Predictions
 from ullage.scheduling.status.reporter import Reporter, event
+from ullage.scheduling.status.straggler_status import straggler_news
 from ullage.scheduling.timeslicing.messages import turn_news
 
 
@@ -82,6 +83,7 @@ def _steady(
         uid: lifecycles[uid]
         for uid in lifecycles.keys() - untouched.keys() - statuses.keys() - result.warnings.keys()
         if is_steady(workloads[uid], lifecycles[uid])
+        and uid not in (context.view.snapshot.stragglers or ())  # time decides about those
     }
     return {**untouched, **steady}
 
@@ -146,6 +148,8 @@ def _news(
     news = sizes.news(workload, size, epoch) or event(workload, status, epoch)
     advice = advice_news(advisor, workload, status, epoch)
     yield from (emit for emit in (news, advice) if emit is not None)
+    kept = reporter.context.kept_stragglers.get(workload.ref.uid, "")
+    yield from straggler_news(view, workload, status, kept)
     yield from turn_news(workload, status, epoch)
     yield from spend_news(workload, status, epoch)
     yield from cost_news(workload, status, epoch)

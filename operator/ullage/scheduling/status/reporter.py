@@ -29,6 +29,7 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.exclusions import active_exclusions, with_failure
 from ullage.scheduling.lifecycle.adopted import ended_well
 from ullage.scheduling.lifecycle.routing import router_condition
+from ullage.scheduling.lifecycle.slow_members import with_replacement
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
@@ -38,6 +39,7 @@ from ullage.scheduling.placement.predicted_figures import Part, Predictions, con
 from ullage.scheduling.status import decisions, unchanged
 from ullage.scheduling.status.as_recommended import as_recommended, shows_verdict
 from ullage.scheduling.status.decisions import Ruling
+from ullage.scheduling.status.straggler_status import straggler_condition
 from ullage.scheduling.status.workload_status import StatusInputs, build_status
 from ullage.scheduling.timeslicing.rounds import books_of
 
@@ -129,6 +131,9 @@ class Reporter:
             made_room=entry.made_room or workload.status.made_room,
             verdict=verdict,
             scaling=scaling,
+            straggler=straggler_condition(
+                self.context.view, workload, self.context.kept_stragglers.get(uid, "")
+            ),
             router=router_condition(self.context.view, workload),
         )
         return build_status(self.context.view, inputs, self.predictions)
@@ -281,6 +286,9 @@ class Reporter:
         """State that later cycles need; the previous object if nothing changed."""
         view, before = self.context.view, workload.status.scheduling
         exclusions = with_failure(view, workload, life.passed_over)
+        replacements = with_replacement(view, workload, life)
+        if replacements is not before.replacements:
+            before = replace(before, replacements=replacements)
         if life.pull_again_at:
             failures = before.pull_failures + 1
             again = whole_second(life.pull_again_at)

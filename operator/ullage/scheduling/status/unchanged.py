@@ -20,6 +20,7 @@ from ullage.scheduling.model.view import View
 from ullage.scheduling.placement import predicted_figures
 from ullage.scheduling.placement.attempt import Refused
 from ullage.scheduling.placement.predicted_figures import Part, Predictions
+from ullage.scheduling.status.straggler_status import shows_no_straggler
 from ullage.scheduling.status.workload_status import ENFORCED, same_placement
 
 _WAITING: Final = (ConditionType.ADMITTED, ConditionType.READY)
@@ -44,6 +45,7 @@ def still_runs(
         or decision.reason is not Reason.PLACED
         or not same_placement(status.placement, parts)
         or not _good(workload, status.conditions)
+        or not shows_no_straggler(view, workload)
     ):
         return False
     if any(part.seen is None or part.seen.phase not in ENFORCED for part in parts):

@@ -78,6 +78,8 @@ class StatusInputs:
     """Record of a service that the operator scales."""
     verdict: DesiredCondition | None = None
     """Condition that it has the recommended devices."""
+    straggler: DesiredCondition | None = None
+    """Condition on its slow rank, if it runs and has one."""
     router: DesiredCondition | None = None
     """Condition of its router, if it has one."""
 
@@ -265,6 +267,8 @@ def _conditions(inputs: StatusInputs) -> list[DesiredCondition]:
             conditions[1] = DesiredCondition(ConditionType.READY, True, Reason.RUNNING)
     else:
         conditions = _admitted(inputs)
+    if inputs.straggler is not None and inputs.admitted and inputs.phase is Phase.RUNNING:
+        conditions.append(inputs.straggler)
     conditions.extend(deadline_conditions(inputs.pool_choice))
     conditions.extend(scaling_conditions(inputs.scaling))
     if inputs.router is not None:

@@ -15,7 +15,14 @@ from ullage.api.rebalancing import StragglerPolicy
 from ullage.api.slices import ObservedRank, ObservedSlice, SliceKey, SlicePhase
 from ullage.cluster.records.node import GPUNodeRecord
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.scheduling.observation.stragglers import Slowness, StragglerNews, look
+from ullage.engines.stragglers.detector import RankTimes, SlowCause, find_stragglers
+from ullage.scheduling.observation.stragglers import (
+    RankOfPod,
+    Slowness,
+    StragglerNews,
+    look,
+    named_straggler,
+)
 
 JOB = a_job("digits").record
 PODS = {
@@ -126,6 +133,60 @@ def test_a_neighbour_on_its_device_is_named(watch: Watch) -> None:
 def test_another_cause_is_told(watch: Watch) -> None:
     watch.at(60, 100)
     assert watch.at(60, 100, etl=True) == [Reason.STRAGGLER_FOUND]
+
+
+def test_the_status_names_it_from_then_on(watch: Watch) -> None:
+    watch.at(60, 100)
+    shown = watch.memory[JOB.ref.uid].shown
+    assert shown is not None
+    assert (shown.rank, shown.pod, shown.node) == (1, "digits-1", "node-1")
+    assert (shown.cause, shown.ratio_percent, shown.since) == (SlowCause.COMPUTE, 200, NOW + 10)
+    watch.at(600, 130)  # by another ratio
+    assert watch.memory[JOB.ref.uid].shown is shown
+    watch.at(60, 50)
+    assert watch.memory == {}
+
+
+def test_a_cause_that_comes_and_goes_changes_nothing_shown(watch: Watch) -> None:
+    watch.at(60, 100)
+    shown = watch.memory[JOB.ref.uid].shown
+    for _ in range(10):
+        watch.at(20, 100, etl=True)
+        watch.at(20, 100)
+        assert watch.memory[JOB.ref.uid].shown is shown
+    watch.at(80, 100, etl=True)
+    changed = watch.memory[JOB.ref.uid].shown
+    assert changed is not None
+    assert changed.cause is SlowCause.NEIGHBOUR
+
+
+def test_a_pause_begins_it_anew_and_ends_nothing(watch: Watch) -> None:
+    watch.at(60, 100)
+    watch.at(30, 50)
+    watch.at(10, 100)
+    shown = watch.memory[JOB.ref.uid].shown
+    assert shown is not None
+    assert shown.since == watch.now
+
+
+def test_of_two_slow_ranks_the_named_one_stays_named(watch: Watch) -> None:
+    times = [RankTimes(compute=time) for time in (50, 100, 50, 50, 50)]
+    ranks = [RankOfPod(pod="p", node="n", figures=figures(rank, 50)) for rank in range(len(times))]
+    for other in (99, 105):
+        times[3] = RankTimes(compute=other)
+        stragglers = find_stragglers(times).stragglers
+        assert len(stragglers) == 2
+        assert ranks[named_straggler(ranks, stragglers, 1).at].figures.rank == 1
+        assert ranks[named_straggler(ranks, stragglers, 3).at].figures.rank == 3
+
+
+def test_another_pod_of_that_rank_is_another_case(watch: Watch) -> None:
+    watch.at(60, 100)
+    memory = replace(watch.memory[JOB.ref.uid], pod_uid="uid-of-a-pod-that-left")
+    watch.memory = {JOB.ref.uid: memory}
+    assert watch.at(10, 100) == []
+    assert watch.memory[JOB.ref.uid].shown is None
+    assert watch.at(60, 100) == [Reason.STRAGGLER_FOUND]
 
 
 def test_uneven_batches_are_told_once(watch: Watch) -> None:
