@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the EfficiencyReports, outside of decisions.
 
-Users create reports, few of them, so they are listed every ten minutes and not followed. One that
-cannot be read or written harms itself only.
+Users create reports, few of them, so they are listed and not followed: a new one is written within
+seconds, and all of them every ten minutes. One that cannot be read or written harms itself only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import structlog
 from ullage.api.efficiencyreport import read_report_spec
 from ullage.api.labels import API_VERSION, MANAGER_OPERATOR
 from ullage.api.readers import JsonObject, WireError, section, text
-from ullage.app.times import EFFICIENCY_REPORT_S
+from ullage.app.times import EFFICIENCY_LOOK_S, EFFICIENCY_REPORT_S
 from ullage.cluster.codecs.efficiency import report_status_from_wire, report_status_to_wire
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.ports import EFFICIENCY_REPORT, ApiError, ClusterPort, NotFound, Selector
@@ -47,10 +47,15 @@ class EfficiencyReports:
         """Write reports until cancelled."""
         while True:
             await self.write()
-            await asyncio.sleep(EFFICIENCY_REPORT_S)
+            for _ in range(int(EFFICIENCY_REPORT_S // EFFICIENCY_LOOK_S)):
+                await asyncio.sleep(EFFICIENCY_LOOK_S)
+                await self.write(only_new=True)
 
-    async def write(self) -> None:
-        """Write all reports once; those that cannot be listed are written the next time."""
+    async def write(self, *, only_new: bool = False) -> None:
+        """Write all reports, or those that have no status yet.
+
+        Those that cannot be listed are written the next time.
+        """
         snapshot = self._snapshot()
         if snapshot is None:
             return
@@ -61,6 +66,8 @@ class EfficiencyReports:
             log.warning("reports not listed", error=str(error))
             return
         for item in items:
+            if only_new and item.get("status"):
+                continue
             metadata = section(item, "metadata")
             at = text(metadata, "namespace"), text(metadata, "name")
             try:
@@ -81,7 +88,7 @@ class EfficiencyReports:
                 faults[at] = str(error)
                 if self._faults.get(at) != faults[at]:
                     log.warning("report not written", report="/".join(at), error=faults[at])
-        self._faults = faults
+        self._faults = {**self._faults, **faults} if only_new else faults
 
     async def _listed(self) -> list[JsonObject]:
         """All reports; none where the cluster has a chart of CRDs without the kind.

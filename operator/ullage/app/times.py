@@ -42,6 +42,8 @@ MODELS_WAIT_S: Final = 3.0
 """Wait of the first decisions for the models of the previous leader. Chosen."""
 EFFICIENCY_REPORT_S: Final = 600.0
 """Between two writes of the EfficiencyReports; nodes measure in windows of 15 minutes. Chosen."""
+EFFICIENCY_LOOK_S: Final = 15.0
+"""Between two looks for new EfficiencyReports. Chosen."""
 REPORTS_S: Final = 5.0
 """Between two reports of learned models and of foreign pods. Chosen."""
 

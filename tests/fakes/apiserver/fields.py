@@ -251,19 +251,26 @@ def apply(
     kept = frozenset().union(*(entry.paths for entry in others), wanted)
     inner = {path[:n] for path in kept for n in range(1, len(path))}
     gone = mine.paths - kept - inner
+    result = remove(merged, shape, gone)
     for at in sorted(path for path, leaf in flatten(config, shape).items() if leaf == {}):
-        if any(path[: len(at)] == at and path != at for path in gone):
+        if any(path[: len(at)] == at for path in gone) and not _holds(result, at):
             where = ".".join(step[2:] for step in at)
             raise Refusal(
                 422,
                 f'{where}: Invalid value: "null": {where} in body must be of type object: "null"',
             )
-    result = remove(merged, shape, gone)
     changed, _ = differences(flatten(live, shape), flatten(result, shape))
     conflicts = {e.owner: e.paths & changed for e in others if e.paths & changed}
     if conflicts and not force:
         raise _conflict(conflicts)
     return result, wanted
+
+
+def _holds(value: Any, path: Path) -> bool:
+    """True when an object holds something at a path of field names."""
+    for step in path:
+        value = value.get(step[2:]) if isinstance(value, dict) else None
+    return bool(value)
 
 
 def owned_after(

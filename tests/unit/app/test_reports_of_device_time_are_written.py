@@ -98,6 +98,18 @@ async def test_each_report_holds_its_namespace() -> None:
     assert cluster.status("mine") == first
 
 
+async def test_a_new_report_is_written_before_the_others_are_due() -> None:
+    cluster = Cluster(a_report("old"))
+    writer = reports(cluster, cluster_state())
+    await writer.write()
+    first = cluster.status("old")
+    first["workloads"] = 7
+    cluster.items["team", "new"] = a_report("new")
+    await writer.write(only_new=True)
+    assert cluster.status("new")["workloads"] == 1
+    assert cluster.status("old")["workloads"] == 7
+
+
 async def test_a_standby_and_a_leader_that_lost_its_lease_write_nothing() -> None:
     cluster = Cluster(a_report("mine"))
     await reports(cluster, None).write()
