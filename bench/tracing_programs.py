@@ -72,10 +72,12 @@ torch.cuda = module("torch.cuda", is_initialized=lambda: False)
 module("torch.autograd", kineto_available=lambda: True, _profiler_enabled=lambda: False)
 module("torch.profiler", profile=profile, ProfilerActivity=Activity)
 optimizer = SGD()
+times = {{at.split("x")[0]: float(at.split("x")[1]) for at in os.environ.get("SLOW", "").split()}}
 while True:
-    time.sleep(0.05)
+    time.sleep(0.05 * times.get(os.environ.get("RANK"), 1))
     optimizer.step()
 """
+"""``SLOW`` names ranks that take longer: ``1x3`` makes rank 1 take three times as long."""
 STOCK: Final = """
 import sys
 sys.path.append("/torch")
