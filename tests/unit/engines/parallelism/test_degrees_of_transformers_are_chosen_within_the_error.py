@@ -150,10 +150,42 @@ def test_more_memory_and_faster_devices_never_make_the_best_slower() -> None:
             assert chosen(better).within[0].estimate.step_s <= before * (1 + 1e-9)
 
 
-def test_frameworks_without_tensor_ranks_are_not_named() -> None:
-    plan = chosen(replace(problem(3), devices=256, batch=1024)).chosen
-    assert plan.degrees.tensor > 1
-    assert set(plan.executable_by) == {TrainingFramework.TORCHTITAN, TrainingFramework.MEGATRON}
+def test_frameworks_that_cannot_execute_a_plan_are_not_named() -> None:
+    given = replace(problem(3), devices=256, batch=1024, tie=1.0)
+    tied = chosen(given).chosen
+    assert tied.degrees.tensor > 1 < tied.degrees.pipeline
+    assert set(tied.executable_by) == {TrainingFramework.MEGATRON}
+    free = chosen(replace(given, shape=replace(given.shape, tied=False))).chosen
+    assert set(free.executable_by) == {TrainingFramework.TORCHTITAN, TrainingFramework.MEGATRON}
+
+
+@pytest.mark.parametrize(
+    "framework", [framework for framework in TrainingFramework if framework != "Other"]
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_plans_for_a_framework_are_executed_by_it(framework: TrainingFramework, seed: int) -> None:
+    given = replace(problem(seed), memory_bytes=1e13, framework=framework)
+    choice = chosen(given)
+    assert all(framework in plan.executable_by for plan in choice.within)
+    # the limit may only cost time
+    free = chosen(replace(given, framework=None))
+    assert choice.within[0].estimate.step_s >= free.within[0].estimate.step_s * (1 - 1e-12)
+
+
+def test_experts_are_not_shared_by_tensor_ranks_of_torchtitan() -> None:
+    shape = replace(LLAMA, layers=32, hidden=4096, heads=32, ffn=14336, experts=8, active_experts=2)
+    choice = chosen(
+        TransformerProblem(
+            shape=shape,
+            devices=32,
+            batch=256,
+            speed=A100,
+            links=NODES,
+            memory_bytes=1e12,
+            framework=TrainingFramework.TORCHTITAN,
+        )
+    )
+    assert {plan.degrees.tensor for plan in choice.within} == {1}
 
 
 def test_long_sequences_are_shared_and_kv_heads_bound_the_tensor_ranks() -> None:
