@@ -71,3 +71,12 @@ class TraceForm(StrEnum):
     JSON = "json"
     YAML = "yaml"
     PERFETTO = "perfetto"
+
+
+class PlanProgram(StrEnum):
+    """Programs that plans are given to."""
+
+    MEGATRON = "Megatron"
+    TORCHTITAN = "Torchtitan"
+    TORCH_PIPELINING = "TorchPipelining"
+    OTHER = "Other"

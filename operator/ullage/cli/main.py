@@ -27,6 +27,7 @@ from ullage.cli.forms import (
     TrialOutput,
 )
 from ullage.cli.job_or_command import JobOrCommand
+from ullage.cli.plan_options import ChainOptions, DeviceOptions, ModelOptions, ProgramOptions
 from ullage.cli.simulate_options import (
     Inputs,
     Lanes,
@@ -583,6 +584,21 @@ def recommend_accelerator(
     if job is None:
         access.fail(f"no TrainingJob {name} in namespace {namespace}")
     access.console.print(recommend.recommendation(seen, job))
+
+
+@app.command()
+@takes(ModelOptions, ChainOptions, DeviceOptions, ProgramOptions)
+def plan(
+    context: typer.Context,
+    output: Annotated[
+        CostOutput, typer.Option("--output", "-o", help="Form of the answer.")
+    ] = CostOutput.TABLE,
+    **given: object,
+) -> None:
+    """Spread a model that outgrows a device over several, with the arguments of its program."""
+    from ullage.cli.plan import answered
+
+    answered(context, given, output)
 
 
 @profile.command("export")

@@ -17,7 +17,7 @@ NUMERICS: Final = {"numpy", "scipy", "matplotlib", "optuna", "pandas"}
 HEAVY: Final = {"scipy.optimize", "scipy.sparse", "scipy.stats", "matplotlib", "optuna"}
 """Parts of libraries that only decisions and pictures need."""
 CLUSTER: Final = {"kubernetes", "aiohttp", "asyncio", "orjson", "yaml"}
-LIGHT: Final = ("main", "forms", "job_or_command", "simulate_options", "target")
+LIGHT: Final = ("main", "forms", "job_or_command", "plan_options", "simulate_options", "target")
 PROGRAM: Final = """
 import contextlib, io, json, sys
 from ullage.cli.main import run
@@ -63,6 +63,7 @@ def test_help_and_explanations_need_neither_numerics_nor_a_client() -> None:
         ("--help",),
         ("status", "--help"),
         ("simulate", "--help"),
+        ("plan", "--help"),
         ("tuning", "--help"),
         ("profile", "import", "--help"),
         ("no-such-command",),

@@ -25,8 +25,10 @@ from ullage.engines.parallelism.dimensions import (
 from ullage.engines.parallelism.records import PipelineSchedule
 from ullage.engines.parallelism.schedules import ahead_of_backward
 
-WORKING_BYTES: Final = 6.0
-"""Weights in half and gradients in single precision."""
+WEIGHT_BYTES: Final = 2.0
+"""Weights in half precision."""
+GRADIENT_BYTES: Final = 4.0
+"""Gradients in single precision."""
 OPTIMIZER_BYTES: Final = 12.0
 """Adam's copy of the weights and two moments, in single precision."""
 
@@ -36,16 +38,25 @@ class RankMemory:
     """Bytes on each device of a rank.
 
     Attributes:
-        state: Weights, gradients, optimizer.
+        weights: In half precision.
+        gradients: In single precision.
+        optimizer: Its part of Adam's state.
         activations: At their peak.
     """
 
-    state: float
+    weights: float
+    gradients: float
+    optimizer: float
     activations: float
 
     @property
+    def state(self) -> float:
+        """Weights, gradients, optimizer."""
+        return self.weights + self.gradients + self.optimizer
+
+    @property
     def total(self) -> float:
-        """Both."""
+        """All of them."""
         return self.state + self.activations
 
 
@@ -95,8 +106,6 @@ def rank_memory(
     dense, experts = rank_parameters(shape, degrees, layers[rank], first=first, last=last)
     replicas = degrees.data * degrees.context if degrees.distributed_optimizer else 1
     apart = max(1, replicas // degrees.expert)
-    state = dense * (WORKING_BYTES + OPTIMIZER_BYTES / replicas)
-    state += experts * (WORKING_BYTES + OPTIMIZER_BYTES / apart)
     schedule = (
         PipelineSchedule.INTERLEAVED
         if degrees.chunks > 1
@@ -113,7 +122,12 @@ def rank_memory(
     if last:
         kept += 4 * tokens * shape.hidden / spread
         kept += 4 * tokens * shape.padded_vocabulary(degrees.tensor) / degrees.tensor
-    return RankMemory(state=state, activations=kept)
+    return RankMemory(
+        weights=WEIGHT_BYTES * (dense + experts),
+        gradients=GRADIENT_BYTES * (dense + experts),
+        optimizer=OPTIMIZER_BYTES * (dense / replicas + experts / apart),
+        activations=kept,
+    )
 
 
 def _kept_whole(degrees: ParallelDegrees) -> ParallelDegrees:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Degrees are the fastest of all that fit, or the frameworks' rule where no one can tell."""
+"""Degrees are the fastest of all that fit; the frameworks' rule decides ties."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ullage.engines.parallelism.step_time import DeviceSpeed, layer_time, step_e
 from ullage.engines.parallelism.transformer import (
     CHUNKS,
     MICROBATCHES,
+    NO_DIFFERENCE,
     TransformerChoice,
     TransformerProblem,
     transformer_plan,
@@ -95,14 +96,27 @@ def test_the_first_plan_is_the_fastest_of_all_that_fit(seed: int) -> None:
     assert choice == transformer_plan(given)
 
 
-def test_the_rule_decides_between_plans_that_cannot_be_told_apart() -> None:
+def test_the_rule_decides_a_tie_and_nothing_else() -> None:
     given = replace(problem(3), shape=gpt(48, 8192, 64), devices=512, batch=1536)
-    choice = chosen(given)
-    assert choice.within[0].spread[0] != 8
-    assert choice.chosen.spread == (8, 2, 32, 1)
-    assert choice.runner_up == choice.within[0]
-    sure = chosen(replace(given, error=0.0))
-    assert sure.chosen == sure.within[0] == choice.within[0]
+    fastest = chosen(replace(given, tie=0.0)).chosen
+    assert fastest.spread[0] != 8
+    wide = chosen(replace(given, tie=given.error))
+    assert wide.chosen.spread == (8, 2, 32, 1)
+    assert wide.runner_up == wide.within[0] == fastest
+    slower = wide.chosen.estimate.step_s / fastest.estimate.step_s - 1
+    assert 0 < slower <= given.error
+    assert chosen(replace(given, tie=slower * 1.001)).chosen == wide.chosen
+    assert chosen(replace(given, tie=slower * 0.999)).chosen != wide.chosen
+    assert chosen(replace(given, error=0.0)).chosen == fastest
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_chosen_plan_is_slower_than_the_fastest_by_no_more_than_a_tie(seed: int) -> None:
+    choice = chosen(problem(seed))
+    best = choice.within[0].estimate.step_s
+    assert choice.chosen.estimate.step_s <= best * (1 + NO_DIFFERENCE)
+    if choice.chosen != choice.within[0]:
+        assert choice.runner_up == choice.within[0]
 
 
 def test_parts_of_a_step_add_up() -> None:
@@ -136,10 +150,42 @@ def test_more_memory_and_faster_devices_never_make_the_best_slower() -> None:
             assert chosen(better).within[0].estimate.step_s <= before * (1 + 1e-9)
 
 
-def test_frameworks_without_tensor_ranks_are_not_named() -> None:
-    plan = chosen(replace(problem(3), devices=256, batch=1024)).chosen
-    assert plan.degrees.tensor > 1
-    assert set(plan.executable_by) == {TrainingFramework.TORCHTITAN, TrainingFramework.MEGATRON}
+def test_frameworks_that_cannot_execute_a_plan_are_not_named() -> None:
+    given = replace(problem(3), devices=256, batch=1024, tie=1.0)
+    tied = chosen(given).chosen
+    assert tied.degrees.tensor > 1 < tied.degrees.pipeline
+    assert set(tied.executable_by) == {TrainingFramework.MEGATRON}
+    free = chosen(replace(given, shape=replace(given.shape, tied=False))).chosen
+    assert set(free.executable_by) == {TrainingFramework.TORCHTITAN, TrainingFramework.MEGATRON}
+
+
+@pytest.mark.parametrize(
+    "framework", [framework for framework in TrainingFramework if framework != "Other"]
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_plans_for_a_framework_are_executed_by_it(framework: TrainingFramework, seed: int) -> None:
+    given = replace(problem(seed), memory_bytes=1e13, framework=framework)
+    choice = chosen(given)
+    assert all(framework in plan.executable_by for plan in choice.within)
+    # the limit may only cost time
+    free = chosen(replace(given, framework=None))
+    assert choice.within[0].estimate.step_s >= free.within[0].estimate.step_s * (1 - 1e-12)
+
+
+def test_experts_are_not_shared_by_tensor_ranks_of_torchtitan() -> None:
+    shape = replace(LLAMA, layers=32, hidden=4096, heads=32, ffn=14336, experts=8, active_experts=2)
+    choice = chosen(
+        TransformerProblem(
+            shape=shape,
+            devices=32,
+            batch=256,
+            speed=A100,
+            links=NODES,
+            memory_bytes=1e12,
+            framework=TrainingFramework.TORCHTITAN,
+        )
+    )
+    assert {plan.degrees.tensor for plan in choice.within} == {1}
 
 
 def test_long_sequences_are_shared_and_kv_heads_bound_the_tensor_ranks() -> None:

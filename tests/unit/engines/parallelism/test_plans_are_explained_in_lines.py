@@ -92,8 +92,8 @@ def test_a_transformers_plan_is_told_with_its_parts() -> None:
     )
     assert isinstance(choice, TransformerChoice)
     lines = choice_lines(choice)
-    assert lines[0].startswith("tensor 8, pipeline 2, data 32, 6 chunks, 12 microbatches of 4")
-    assert lines[1].startswith("next, 0.9")
+    assert lines[0].startswith("tensor 4, pipeline 4, data 32, 6 chunks, 24 microbatches of 2")
+    assert lines[1].startswith("next, 1.0")
     assert lines[2] == f"{len(choice.within)} spreads are within the error of the prediction"
     assert lines[3].startswith("a faster plan is excluded: stage 0 needs ")
     assert lines[4].startswith("most of the step: computing ")
