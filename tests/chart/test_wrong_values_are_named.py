@@ -190,7 +190,7 @@ def test_every_setting_of_the_operator_can_be_given_once() -> None:
 
 def test_every_setting_of_the_agent_that_the_chart_takes_is_known() -> None:
     for name, accepted in SCHEMA["definitions"]["nodeSettings"]["properties"].items():
-        value = {"^/": "/x", "^(true|false)$": "true"}.get(accepted.get("pattern", ""), "7")
+        value = {"^/": "/x", "^(true|false)$": "true"}.get(accepted.get("pattern", ""), "10")
         load_settings({"ULLAGE_NODE_NAME": "n", name: value})
 
 

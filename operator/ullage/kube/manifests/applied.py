@@ -154,7 +154,7 @@ def profile_request_body(action: CreateProfileRequest) -> Body:
 def trace_orders_body(action: OrderTraces) -> Body:
     """The orders of traces of an existing GPUNode: its uid keeps the apply from creating one.
 
-    Without orders there is no ``spec``, because an object that loses its last field is refused.
+    Without orders there is no ``spec``: it would be refused, as an empty status.
     """
     orders = [order.to_wire() for order in action.orders]
     return _headed(action.node) | ({"spec": {"traces": orders}} if orders else {})
@@ -195,7 +195,8 @@ def device_profile_body(action: CreateDeviceProfile) -> Body:
 
 
 def _status(target: ObjectRef, status: JsonObject) -> Body:
-    return _headed(target) | {"status": status}
+    """A status; an empty one is left out, since the API makes null of an object it empties."""
+    return _headed(target) | ({"status": status} if status else {})
 
 
 def _headed(target: ObjectRef) -> Body:

@@ -117,13 +117,13 @@ async def _read(client: aiohttp.ClientSession, url: str, deadline_ms: str) -> tu
 async def test_a_replica_that_dies_before_the_first_part_is_an_error_of_its_own() -> None:
     async with token_server(dies_after=-1) as server, routed(server.backend) as router:
         server.go.release()
-        assert (await _read(router.client, router.url, "5000"))[0] == 502
+        assert (await _read(router.client, router.url, "60000"))[0] == 502
         assert await router.metric("ullage_first_part_seconds_count") == 0
 
 
 async def test_a_stream_without_a_part_is_an_empty_answer() -> None:
     async with token_server(tokens=0) as server, routed(server.backend) as router:
-        assert await _read(router.client, router.url, "5000") == (200, b"")
+        assert await _read(router.client, router.url, "60000") == (200, b"")
 
 
 async def test_a_replica_that_dies_midway_breaks_the_answer_off() -> None:
@@ -169,7 +169,7 @@ async def test_a_client_that_leaves_ends_the_work() -> None:
 
 async def test_a_client_that_left_before_the_first_part_ends_the_work() -> None:
     async with token_server(tokens=10_000) as server, routed(server.backend) as router:
-        asking = asyncio.create_task(_read(router.client, router.url, "5000"))
+        asking = asyncio.create_task(_read(router.client, router.url, "60000"))
         await until(lambda: not router.dispatcher.idle and not router.dispatcher.queue)
         asking.cancel()
         await until(lambda: router.server._open == 0)
@@ -246,7 +246,7 @@ async def test_a_client_that_leaves_frees_the_place_though_nothing_more_comes() 
 
 async def test_a_client_that_leaves_before_any_byte_frees_the_place() -> None:
     async with token_server() as server, routed(server.backend) as router:
-        asking = asyncio.create_task(_read(router.client, router.url, "5000"))
+        asking = asyncio.create_task(_read(router.client, router.url, "60000"))
         await until(lambda: not router.dispatcher.idle and not router.dispatcher.queue)
         asking.cancel()
         await until(lambda: router.dispatcher.idle)
@@ -254,7 +254,7 @@ async def test_a_client_that_leaves_before_any_byte_frees_the_place() -> None:
         assert router.dispatcher.ready
         server.go.release()
         server.tokens = 1
-        assert (await _read(router.client, router.url, "5000"))[0] == 200
+        assert (await _read(router.client, router.url, "60000"))[0] == 200
 
 
 async def test_an_error_is_no_stream() -> None:
