@@ -24,7 +24,6 @@ from ullage.api.environment import ENV_STEPS
 from ullage_run.loader_hook import LoaderHook
 from ullage_run.rank_record import RankWriter
 from ullage_run.step_clock import StepClock
-from ullage_run.torch_hook import UNEVEN
 from ullage_run.trace_hook import TraceHook
 from ullage_run.uneven import hook_of
 
@@ -66,10 +65,10 @@ def register_loader(loader_module: ModuleType) -> None:
         _guarded(uneven.register_loader, loader_module)
 
 
-def register_uneven(module: ModuleType) -> None:
-    """Connect the hook for uneven batches with a module of :data:`UNEVEN`."""
+def register_uneven(module: ModuleType, method: str) -> None:
+    """Connect the hook for uneven batches with a loaded module, by the method for it."""
     if uneven is not None:
-        _guarded(getattr(uneven, UNEVEN[module.__name__]), module)
+        _guarded(getattr(uneven, method), module)
 
 
 def _guarded(call: Callable[..., object], *args: object) -> None:

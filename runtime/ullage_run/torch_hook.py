@@ -123,7 +123,7 @@ def _time(register: Callable[[Any], None]) -> None:
 
 def register_uneven(module: ModuleType) -> None:
     """Divide batches of programs that use a loaded module."""
-    _time(lambda ranks: ranks.register_uneven(module))
+    _time(lambda ranks: ranks.register_uneven(module, UNEVEN[module.__name__]))
 
 
 def _registers() -> Mapping[str, Callable[[ModuleType], None]]:
