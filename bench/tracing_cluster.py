@@ -160,9 +160,10 @@ class Stage:
         raise CommandFailed(f"not within {within_s:.0f} s: {what}\n{pods}")
 
     def pods(self, begins: str) -> list[Json]:
-        """Pods whose names begin so."""
+        """Pods of a job, or all."""
+        begins = f"{begins}-" if begins else ""
         pods = self.api.list(collection("pods", NAMESPACE))
-        return [pod for pod in pods if pod["metadata"]["name"].startswith(f"{begins}-")]
+        return [pod for pod in pods if pod["metadata"]["name"].startswith(begins)]
 
     def running(self, begins: str) -> int:
         """Number of those that run."""

@@ -80,19 +80,19 @@ def kill_rank(stage: Stage, dice: random.Random) -> str:
     if not pods:
         return ""
     pod = dice.choice(pods)["metadata"]
-    found = processes(f"HOSTNAME={pod['name']}", f"ULLAGE_SLICE={pod['uid']}_main")
-    for pid in found:
+    pids = processes(f"HOSTNAME={pod['name']}", f"ULLAGE_SLICE={pod['uid']}_main")
+    for pid in pids:
         kill(pid)
-    return str(pod["name"]) if found else ""
+    return str(pod["name"]) if pids else ""
 
 
 def kill_agent(dice: random.Random) -> str:
     """Kill the agent of a node; returns the node, empty = there is none."""
     node = dice.choice(sorted(DEVICES))
-    found = processes(f"ULLAGE_NODE_NAME={node}")
-    for pid in found[:1]:
+    pids = processes(f"ULLAGE_NODE_NAME={node}")
+    for pid in pids[:1]:
         kill(pid)
-    return node if found else ""
+    return node if pids else ""
 
 
 def strike(stage: Stage, faults: Faults, dice: random.Random, counts: Counts) -> str:
@@ -193,13 +193,13 @@ def figures(counts: Counts) -> dict[str, report.Figure]:
     }
 
 
-def rows(found: Mapping[str, report.Figure]) -> list[report.Row]:
+def rows(counted: Mapping[str, report.Figure]) -> list[report.Row]:
     """Lines of the table."""
     return [
         report.Row(
             what=name, ours=str(value), limit="0" if name in BARS and name != "kills" else ""
         )
-        for name, value in found.items()
+        for name, value in counted.items()
     ]
 
 
@@ -219,9 +219,9 @@ def main() -> int:
         stage.begin()
         target = stage.start_training()
         stage.start_others()
-        found = figures(play(stage, target, options.kills, dice))
-    report.write("tracing", report.figures_before("tracing") | found, rows(found))
-    return report.judge(found, BARS)
+        counted = figures(play(stage, target, options.kills, dice))
+    report.write("tracing", report.figures_before("tracing") | counted, rows(counted))
+    return report.judge(counted, BARS)
 
 
 if __name__ == "__main__":
