@@ -242,6 +242,7 @@ def training(torch: str) -> Json:
         percent=PERCENT,
         replicas=RANKS,
         runtime={"inject": "Auto"},
+        failurePolicy={"maxRestarts": 1000},  # its ranks may be killed
     )
 
 
