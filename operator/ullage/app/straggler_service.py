@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tells owners of jobs about slow ranks by Events, in a task beside the scheduling loop.
 
-What it remembers is in memory alone: a new leader names a rank that is still slow once more, and
-counts the time for which it lasts anew. Statuses keep what they say of slow ranks until then.
+Its memory ends with the process: a new leader emits the Event of a rank that is still slow again
+and counts its duration from zero. Until it knows the slow ranks, conditions stay as they are.
 """
 
 from __future__ import annotations
